@@ -1,0 +1,82 @@
+"""Every error that Afterrun raises on purpose.
+
+AfterrunError
+├── ConfigurationError      a setting is missing or has a value that cannot be used
+├── InputError              what the caller passed cannot be used
+├── NotFoundError           no row has the id that the caller named
+├── ConflictError           the request is fine, the state of the data does not allow it
+├── NotRunningError         a part of the local stack is needed and does not run
+├── RunStoreError           the SQLite run store cannot be read or written
+├── QueueError              the broker cannot be reached in time
+├── DatabaseError           Postgres refused or failed
+│   ├── DatabaseUnavailableError   … because it cannot be reached (trying again may help)
+│   └── SchemaError                … because its schema is not the one this code needs
+├── EmbeddingError          the embedding model failed
+│   └── ModelMismatchError         … because the database holds another model's vectors
+└── JudgeError              the language model's answer cannot be used, or it gave none
+    └── JudgeRejectedError         … and trying again cannot help (bad key, bad request)
+
+Messages say what happened, on what, and what to do about it. They never contain memory text or secrets.
+"""
+
+from __future__ import annotations
+
+
+class AfterrunError(Exception):
+    """Base of all errors that Afterrun raises on purpose."""
+
+
+class ConfigurationError(AfterrunError):
+    """A setting is missing or cannot be used."""
+
+
+class InputError(AfterrunError, ValueError):
+    """The caller passed something that cannot be used."""
+
+
+class NotFoundError(AfterrunError, LookupError):
+    """No row has the id that the caller named."""
+
+
+class ConflictError(AfterrunError):
+    """The data's state does not allow what was asked, for example the undo of a merge that was merged again."""
+
+
+class NotRunningError(AfterrunError):
+    """A part of the local stack is needed and does not run."""
+
+
+class RunStoreError(AfterrunError):
+    """The run store (SQLite) cannot be read or written."""
+
+
+class QueueError(AfterrunError):
+    """The broker did not take the message in time."""
+
+
+class DatabaseError(AfterrunError):
+    """Postgres refused or failed."""
+
+
+class DatabaseUnavailableError(DatabaseError):
+    """Postgres cannot be reached, or the connection broke; trying again may help."""
+
+
+class SchemaError(DatabaseError):
+    """The database's schema is not the one this code needs."""
+
+
+class EmbeddingError(AfterrunError):
+    """The embedding model cannot be loaded or failed on a text."""
+
+
+class ModelMismatchError(EmbeddingError):
+    """The database holds vectors of another model, or of another dimension."""
+
+
+class JudgeError(AfterrunError):
+    """The language model gave no usable answer; nothing was changed."""
+
+
+class JudgeRejectedError(JudgeError):
+    """The language model's service refuses this client (bad key, bad request); trying again cannot help."""

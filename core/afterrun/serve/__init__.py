@@ -1,0 +1,1 @@
+"""Thin adapters: parse, call one verb, format."""

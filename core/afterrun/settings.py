@@ -1,0 +1,244 @@
+"""The only reader of the environment and of the local stack's state file.
+
+`load()` gives one frozen `Settings`; everything below an adapter gets it, or the values it needs, as an argument. Each
+field names its environment variable and what it is for; `afterrun config` and docs/configuration.md show the same list.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from afterrun.errors import ConfigurationError, NotRunningError
+
+STATE_FILE: Final = "stack.json"
+LOCK_FILE: Final = "stack.lock"
+MASK: Final = "***"
+Origin = Literal["environment", "local stack", "default"]
+
+
+def default_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The user's data folder for Afterrun: `$XDG_DATA_HOME/afterrun`, or the platform's usual place."""
+    if base := environ.get("XDG_DATA_HOME"):
+        return Path(base) / "afterrun"
+    user = Path(environ.get("HOME") or Path.home())
+    return user / ("Library/Application Support" if sys.platform == "darwin" else ".local/share") / "afterrun"
+
+
+def _setting(
+    env: str,
+    default: Any,
+    doc: str,
+    *,
+    secret: bool = False,
+    parse: Callable[[str], Any] | None = None,
+) -> Any:
+    metadata = {"env": env, "doc": doc, "secret": secret, "parse": parse or type(default)}
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting, parsed and checked. Secrets do not appear in `repr`."""
+
+    home: Path = _setting("AFTERRUN_HOME", None, "Folder of the run store and of the local stack's data", parse=_path)
+    database_url: str | None = _setting(
+        "DATABASE_URL",
+        None,
+        "Postgres with pgvector; unset: the embedded server of `afterrun up`",
+        secret=True,
+        parse=str,
+    )
+    redis_url: str | None = _setting(
+        "REDIS_URL", None, "The Celery broker; unset: the embedded server of `afterrun up`", secret=True, parse=str
+    )
+    run_store: Path = _setting(
+        "AFTERRUN_RUN_STORE", None, "SQLite file of finished runs; unset: memory.db in the home", parse=_path
+    )
+    run_stores: tuple[Path, ...] = _setting(
+        "AFTERRUN_RUN_STORES", (), "More run stores that the sweep reads, separated as in PATH", parse=_paths
+    )
+    publish_timeout: float = _setting(
+        "AFTERRUN_PUBLISH_TIMEOUT", 0.2, "Seconds that finish() waits for the broker at most"
+    )
+    model: str = _setting(
+        "AFTERRUN_MODEL", "all-MiniLM-L6-v2", "Embedding model: the packaged one, a folder, or a Hugging Face name"
+    )
+    embed_batch: int = _setting("AFTERRUN_EMBED_BATCH", 256, "Chunks that one embed task claims")
+    lease_seconds: int = _setting(
+        "AFTERRUN_LEASE_SECONDS", 300, "Seconds after which a dead worker's claim is free again"
+    )
+    max_attempts: int = _setting(
+        "AFTERRUN_MAX_ATTEMPTS", 3, "Failures of its own after which an item goes to the dead letters"
+    )
+    sweep_seconds: int = _setting("AFTERRUN_SWEEP_SECONDS", 60, "Interval of the sweep that picks up whatever was lost")
+    find_clusters_seconds: int = _setting(
+        "AFTERRUN_FIND_CLUSTERS_SECONDS", 600, "Interval of the search for near-duplicates in the whole store"
+    )
+    cluster_similarity: float | None = _setting(
+        "AFTERRUN_CLUSTER_SIMILARITY",
+        None,
+        "Cosine from which memories become candidates; unset: the model's own",
+        parse=float,
+    )
+    anthropic_api_key: str | None = _setting(
+        "ANTHROPIC_API_KEY",
+        None,
+        "Key for Claude Haiku; unset: the deterministic judge and merger",
+        secret=True,
+        parse=str,
+    )
+    anthropic_base_url: str | None = _setting(
+        "ANTHROPIC_BASE_URL", None, "Another address of the Messages API", parse=str
+    )
+    judge_model: str = _setting("AFTERRUN_JUDGE_MODEL", "claude-haiku-4-5", "Model that judges and words merges")
+    judge_timeout: float = _setting("AFTERRUN_JUDGE_TIMEOUT", 30.0, "Seconds for one answer of the language model")
+    database_timeout: float = _setting("AFTERRUN_DATABASE_TIMEOUT", 5.0, "Seconds to get a database connection")
+    pool_size: int = _setting("AFTERRUN_POOL_SIZE", 4, "Most database connections that one process opens")
+    visibility_timeout: int = _setting(
+        "AFTERRUN_VISIBILITY_TIMEOUT", 900, "Seconds after which the broker hands out an unacknowledged task again"
+    )
+    log_level: str = _setting("AFTERRUN_LOG_LEVEL", "INFO", "Level of the workers' logs")
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, metadata={"env": None})
+    embed_socket: Path | None = field(default=None, repr=False, metadata={"env": None})
+    """Socket at which the local stack embeds queries, while it runs."""
+
+    def require_database(self) -> str:
+        """The database's URL, or `NotRunningError` with what to do."""
+        return self.database_url or _not_running("DATABASE_URL")
+
+    def require_broker(self) -> str:
+        """The broker's URL, or `NotRunningError` with what to do."""
+        return self.redis_url or _not_running("REDIS_URL")
+
+    def shown(self) -> list[tuple[str, str, Origin, str]]:
+        """Rows of variable, value with secrets masked, origin and meaning."""
+        return [
+            (
+                f.metadata["env"],
+                _masked(getattr(self, f.name), f.metadata["secret"]),
+                self.origins.get(f.name, "default"),
+                f.metadata["doc"],
+            )
+            for f in fields(self)
+            if f.metadata["env"]
+        ]
+
+
+def load(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the environment, then the state file of a running local stack for what the environment leaves open.
+
+    Raises:
+        ConfigurationError: a variable has a value that cannot be used; the message names it.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for f in fields(Settings):
+        env = f.metadata["env"]
+        if env and (text := environ.get(env, "").strip()):
+            values[f.name] = _parsed(env, text, f.metadata["parse"])
+            origins[f.name] = "environment"
+    home: Path = values.setdefault("home", default_home(environ))
+    values.setdefault("run_store", home / "memory.db")
+    for name, value in _running_stack(home).items():
+        if name not in values:
+            values[name] = value
+            origins[name] = "local stack"
+    settings = Settings(**values, origins=origins)
+    _check(settings)
+    return settings
+
+
+def state_path(home: Path) -> Path:
+    """Where a running local stack says how it is reached."""
+    return home / STATE_FILE
+
+
+def lock_path(home: Path) -> Path:
+    """The file that a running local stack holds locked."""
+    return home / LOCK_FILE
+
+
+def masked_url(url: str) -> str:
+    """`url` with its password masked."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        return MASK
+    if not password:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{password}@", f":{MASK}@", 1)))
+
+
+def stack_runs(home: Path) -> bool:
+    """Whether a local stack runs: it locks its lock file, and the kernel frees the lock however it dies."""
+    try:
+        with lock_path(home).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _running_stack(home: Path) -> dict[str, Any]:
+    if not stack_runs(home):
+        return {}
+    try:
+        state = json.loads(state_path(home).read_text(encoding="utf-8"))
+        return {
+            "database_url": state["database_url"],
+            "redis_url": state["redis_url"],
+            "embed_socket": Path(state["embed_socket"]),
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _parsed(env: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{env}={text[:40]!r} cannot be used: {error}") from error
+
+
+def _check(settings: Settings) -> None:
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+            raise ConfigurationError(f"{f.metadata['env']}={value} cannot be used: it must be greater than 0")
+    if settings.cluster_similarity is not None and settings.cluster_similarity > 1:
+        raise ConfigurationError("AFTERRUN_CLUSTER_SIMILARITY is a cosine: it cannot be greater than 1")
+    if settings.visibility_timeout <= settings.lease_seconds:
+        raise ConfigurationError("AFTERRUN_VISIBILITY_TIMEOUT must be greater than AFTERRUN_LEASE_SECONDS")
+
+
+def _masked(value: object, secret: bool) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return os.pathsep.join(str(part) for part in value)
+    if not secret:
+        return str(value)
+    return masked_url(str(value)) if "://" in str(value) else MASK
+
+
+def _not_running(env: str) -> str:
+    raise NotRunningError(f"{env} is not set and no local stack runs: run `afterrun up`, or set {env}")
