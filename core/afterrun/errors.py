@@ -10,16 +10,20 @@ AfterrunError
 ├── QueueError              the broker cannot be reached in time
 ├── DatabaseError           Postgres refused or failed
 │   ├── DatabaseUnavailableError   … because it cannot be reached (trying again may help)
+│   ├── RefusedError               … because of the data it was given
 │   └── SchemaError                … because its schema is not the one this code needs
 ├── EmbeddingError          the embedding model failed
 │   └── ModelMismatchError         … because the database holds another model's vectors
 └── JudgeError              the language model's answer cannot be used, or it gave none
+    ├── JudgeUnavailableError      … because its service is busy or cannot be reached (trying again will help)
     └── JudgeRejectedError         … and trying again cannot help (bad key, bad request)
 
 Messages say what happened, on what, and what to do about it. They never contain memory text or secrets.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 
 class AfterrunError(Exception):
@@ -62,6 +66,10 @@ class DatabaseUnavailableError(DatabaseError):
     """Postgres cannot be reached, or the connection broke; trying again may help."""
 
 
+class RefusedError(DatabaseError):
+    """Postgres refused the data of a statement; the same data will be refused again."""
+
+
 class SchemaError(DatabaseError):
     """The database's schema is not the one this code needs."""
 
@@ -74,8 +82,32 @@ class ModelMismatchError(EmbeddingError):
     """The database holds vectors of another model, or of another dimension."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spend:
+    """What an answer of the language model cost. Errors carry it: a useless answer costs as much as a good one."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 class JudgeError(AfterrunError):
-    """The language model gave no usable answer; nothing was changed."""
+    """The language model gave no usable answer; nothing was changed. `spend` is what it cost all the same."""
+
+    def __init__(self, message: str, *, spend: Spend | None = None) -> None:
+        super().__init__(message)
+        self.spend = spend or Spend()
+
+
+class JudgeUnavailableError(JudgeError):
+    """The language model's service is busy, fails or cannot be reached.
+
+    `retry_after` is how many seconds the service asks to wait; None where it does not say.
+    """
+
+    def __init__(self, message: str, *, spend: Spend | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, spend=spend)
+        self.retry_after = retry_after
 
 
 class JudgeRejectedError(JudgeError):

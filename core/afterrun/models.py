@@ -9,17 +9,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from afterrun.errors import InputError
+from afterrun.errors import Spend as Spend
 
 COLLECTIONS: Final = ("memory", "codebase", "docs", "standards")
 GLOBAL_PROJECT: Final = "global"
 """The project whose memories are shared by all others."""
 
-_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 _RUN_TEXT_KEYS: Final = ("run_id", "mode", "tier", "period_label", "store_id", "store_path")
 
 
@@ -62,7 +61,7 @@ class Run:
     store_id: str | None = None
     id: int | None = None
     store_path: str | None = None
-    extra: Mapping[str, object] = _NOTHING
+    extra: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def source_key(self) -> str:
@@ -126,7 +125,7 @@ class Run:
             store_id=texts["store_id"],
             id=row,
             store_path=texts["store_path"],
-            extra=MappingProxyType(rest),
+            extra=rest,
         )
 
 
@@ -162,7 +161,7 @@ class NewMemory:
     importance: float = 0.5
     session: str | None = None
     session_ordinal: int | None = None
-    metadata: Mapping[str, object] = _NOTHING
+    metadata: Mapping[str, object] = field(default_factory=dict)
     source_key: str | None = None
     created_at: datetime | None = None
 
@@ -249,6 +248,8 @@ class Hit:
     affinity: float
     tokens: int = 0
     """Tokens of `content`, counted when the hit is packed into a budget; 0 in a raw search."""
+    truncated: bool = False
+    """Whether `content` is only the beginning of the memory, cut to fit a budget."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,15 +282,6 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spend:
-    """What one answer of the language model cost."""
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The judge's decision on a cluster.
 
@@ -304,7 +296,7 @@ class Verdict:
     guard: str | None = None
     wording: str | None = None
     judge: str = "deterministic"
-    spend: Spend = Spend()
+    spend: Spend = field(default_factory=Spend)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -126,6 +126,11 @@ class Settings:
         """The broker's URL, or `NotRunningError` with what to do."""
         return self.redis_url or _not_running("REDIS_URL")
 
+    def environment(self) -> dict[str, str]:
+        """The variables from which `load()` makes these settings again in a child process, in any working folder."""
+        values = {f.metadata["env"]: getattr(self, f.name) for f in fields(self) if f.metadata["env"]}
+        return {env: _as_text(value) for env, value in values.items() if value not in (None, ())}
+
     def shown(self) -> list[tuple[str, str, Origin, str]]:
         """Rows of variable, value with secrets masked, origin and meaning."""
         return [
@@ -217,6 +222,12 @@ def _parsed(env: str, text: str, parse: Callable[[str], Any]) -> Any:
         return parse(text)
     except ValueError as error:
         raise ConfigurationError(f"{env}={text[:40]!r} cannot be used: {error}") from error
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return os.pathsep.join(_as_text(part) for part in value)
+    return str(value.absolute() if isinstance(value, Path) else value)
 
 
 def _check(settings: Settings) -> None:

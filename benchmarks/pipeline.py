@@ -1,0 +1,181 @@
+"""From `finish()` to a found memory, and a whole run store through the pipeline, against bare encoding.
+
+    python -m benchmarks pipeline [--db FILE] [--json]
+
+Runs the local stack as `afterrun up` does, in a folder of its own: real Postgres, broker, Celery workers and beat.
+Without a file it writes a run store of its own. The baseline is the product's embedder on the same chunks in one call
+in this process, once before and once after the pipeline's turn, while the stack idles; `encode_ratio` is the pipeline's
+rate to theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psutil
+from afterrun.embed import Embedder, load_embedder, model_spec
+
+from afterrun import hooks, schema
+from afterrun.client import Memory
+from afterrun.local import Stack
+from afterrun.models import Hit, Run
+from afterrun.runs import RunStore
+from afterrun.settings import Settings
+
+FINISHES: Final = 300
+FOUND: Final = 30
+OWN_RUNS: Final = 1000
+PATIENCE_SECONDS: Final = 300.0
+
+T = TypeVar("T")
+
+
+def run(argv: Sequence[str]) -> dict[str, object]:
+    """Measure; times in milliseconds or seconds as the keys say, memory in MB (10^6 bytes)."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks pipeline")
+    parser.add_argument("--db", type=Path, help="a run store (SQLite); a copy of it is used")
+    options = parser.parse_args(argv)
+    home = Path(tempfile.mkdtemp(prefix="afterrun-bench-"))
+    try:
+        os.environ["AFTERRUN_HOME"] = str(home)
+        settings = Settings(home=home, run_store=home / "memory.db")
+        spec = model_spec(settings.model)
+        embedder = load_embedder(spec, cache=home / "models")
+        with Stack(settings, migrate=lambda url: _ignore(schema.migrate(url, spec))) as stack, Memory() as memory:
+            figures = _latencies(memory) | _bulk(memory, embedder, _copied(options.db, home))
+            return figures | {
+                "model": spec.id,
+                "embed_worker_peak_mb": _peak_mb("embed@"),
+                "workers": sorted(stack.healthy()),
+            }
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _latencies(memory: Memory) -> dict[str, object]:
+    """`finish()`, and how soon its run is found, on an idle and warm worker."""
+    hooks.finish("bench/warm", "The first run warms the workers up.")
+    _until(lambda: _settled(memory))
+    words, vectors = zip(*(_found_after(memory, number) for number in range(FOUND)), strict=True)
+    took: list[float] = []
+    for number in range(FINISHES):
+        started = time.perf_counter()
+        receipt = hooks.finish("bench/latency", f"Latency run {number} changed file {number * 13}.")
+        took.append((time.perf_counter() - started) * 1000)
+        if not (receipt.stored and receipt.queued):
+            raise SystemExit(f"finish() did not do its work: {receipt}")
+    _until(lambda: _settled(memory))
+    return {
+        "finish_ms": {"p50": _quantile(took, 0.5), "p99": _quantile(took, 0.99)},
+        "words_p95_s": _quantile(words, 0.95),
+        "vector_p95_s": _quantile(vectors, 0.95),
+    }
+
+
+def _found_after(memory: Memory, number: int) -> tuple[float, float]:
+    marker = f"marker{number:05d}"
+    started = time.perf_counter()
+    hooks.finish("bench/found", f"The {marker} release went out and everybody was content with it.")
+    _until(lambda: _hit(memory, marker))
+    by_words = time.perf_counter() - started
+    _until(lambda: (hit := _hit(memory, marker)) and hit.vector is not None)
+    by_vector = time.perf_counter() - started
+    _until(lambda: _settled(memory))
+    return by_words, by_vector
+
+
+def _bulk(memory: Memory, embedder: Embedder, path: Path) -> dict[str, object]:
+    """All of one run store, from the first row read to the last vector written."""
+    with RunStore(path) as store:
+        chunks = [piece for run in store.unindexed(1_000_000) for piece in memory.chunker.split(run.summary)]
+        embedder.encode(chunks[:32])
+        before = _seconds(lambda: embedder.encode(chunks))
+        started = time.perf_counter()
+        indexed = memory.index_runs(store)
+        index_s = time.perf_counter() - started
+        _until(lambda: memory.status().pending_chunks == 0)
+        pipeline_s = time.perf_counter() - started
+        after = _seconds(lambda: embedder.encode(chunks))
+    encode_s = statistics.mean((before, after))
+    return {
+        "rows": indexed.added,
+        "chunks": len(chunks),
+        "rows_per_s": indexed.added / pipeline_s,
+        "encode_rows_per_s": indexed.added / encode_s,
+        "encode_ratio": encode_s / pipeline_s,
+        "index_s": index_s,
+        "pipeline_s": pipeline_s,
+        "encode_s": {"before": before, "after": after},
+    }
+
+
+def _copied(path: Path | None, home: Path) -> Path:
+    copy = home / "bulk.db"
+    if path is not None:
+        shutil.copyfile(path, copy)
+        return copy
+    words = random.Random(1)
+    vocabulary = [
+        f"{first}{second}"
+        for first in ("re", "un", "over", "co")
+        for second in ("fix", "build", "test", "load", "sort")
+    ]
+    with RunStore(copy) as store:
+        store.save_many(
+            [
+                Run(repo="bench/own", run_id=str(number), summary=" ".join(words.choices(vocabulary, k=60)))
+                for number in range(OWN_RUNS)
+            ]
+        )
+    return copy
+
+
+def _hit(memory: Memory, marker: str) -> Hit | None:
+    hits = memory.search(f"the {marker} release", limit=5, min_results=0)
+    return next((hit for hit in hits if marker in hit.content), None)
+
+
+def _settled(memory: Memory) -> bool:
+    status = memory.status()
+    return not status.pending_chunks and not any(store.totals and store.totals.unindexed for store in status.run_stores)
+
+
+def _until(condition: Callable[[], T]) -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"waited {PATIENCE_SECONDS:.0f} s in vain: the pipeline does not move")
+        time.sleep(0.01)
+    return value
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def _peak_mb(name: str) -> float:
+    """The highest resident size of the worker whose command line has `name`, its pool process included."""
+    workers = [child for child in psutil.Process().children(recursive=True) if name in " ".join(child.cmdline())]
+    peaks = (re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker.pid}/status").read_text()) for worker in workers)
+    return max(int(peak[1]) * 1024 / 1e6 for peak in peaks if peak)
+
+
+def _ignore(_: object) -> None:
+    return None

@@ -1,0 +1,141 @@
+"""Connections to Postgres: one small pool a process, transactions, and psycopg's errors as ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from pgvector.psycopg import register_vector
+from psycopg.rows import TupleRow
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from afterrun.errors import AfterrunError, DatabaseError, DatabaseUnavailableError, RefusedError, SchemaError
+from afterrun.settings import masked_url
+
+Connection = psycopg.Connection[TupleRow]
+
+_MISSING_SCHEMA: Final = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.InvalidSchemaName,
+)
+_REFUSED_DATA: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
+_BROKEN_CONNECTION: Final = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
+
+
+class Database:
+    """A pool of connections to one database, opened on first use and anew in a forked child.
+
+    `timeout` bounds the wait for a connection in seconds, `size` the connections that this process opens.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 5.0, size: int = 4) -> None:
+        self.url = url
+        self._timeout = timeout
+        self._size = size
+        self._pool: ConnectionPool[Connection] | None = None
+        self._pid = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A connection in a transaction that commits at the end and rolls back on an error.
+
+        Raises:
+            DatabaseUnavailableError: no connection within the timeout, or it broke.
+            RefusedError: Postgres refuses the data of a statement.
+            SchemaError: a table, column or function that this code needs is missing.
+            DatabaseError: anything else that Postgres refuses.
+        """
+        with database_errors(self.url), self._opened().connection() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close the pool; the next use opens it again."""
+        if self._pool is not None and self._pid == os.getpid():
+            self._pool.close()
+        self._pool = None
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _opened(self) -> ConnectionPool[Connection]:
+        if self._pool is None or self._pid != os.getpid():
+            # A forked child must not share its parent's sockets: it leaves that pool alone and opens its own.
+            # The pool only says that time ran out; a first connection of our own says at once what is wrong.
+            psycopg.connect(self.url, **connect_arguments(self._timeout)).close()
+            self._pool = ConnectionPool(
+                self.url,
+                min_size=0,
+                max_size=self._size,
+                timeout=self._timeout,
+                max_idle=60,
+                configure=_configure,
+                check=ConnectionPool.check_connection,
+                reconnect_timeout=self._timeout,
+                kwargs=connect_arguments(self._timeout),
+                open=True,
+            )
+            self._pid = os.getpid()
+        return self._pool
+
+
+@contextmanager
+def connect(url: str, *, timeout: float = 5.0) -> Iterator[Connection]:
+    """One connection of its own in autocommit mode, for migrations. Raises as `Database.transaction`."""
+    with database_errors(url), psycopg.connect(url, autocommit=True, **connect_arguments(timeout)) as connection:
+        yield connection
+
+
+def connect_arguments(timeout: float) -> dict[str, Any]:
+    """What every connection is opened with: a bounded connect, and a peer that went away is noticed."""
+    return {
+        "connect_timeout": max(2, round(timeout)),
+        "application_name": "afterrun",
+        "keepalives_idle": 30,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+    }
+
+
+@contextmanager
+def database_errors(url: str) -> Iterator[None]:
+    """Turn psycopg's errors into ours, with what to do."""
+    try:
+        yield
+    except AfterrunError:
+        raise
+    except _MISSING_SCHEMA as error:
+        raise SchemaError(
+            f"the database's schema is not the one this version needs ({_first_line(error)}): run `afterrun migrate`"
+        ) from error
+    except _REFUSED_DATA as error:
+        raise RefusedError(f"Postgres refused the data of a statement: {_first_line(error)}") from error
+    except _BROKEN_CONNECTION as error:
+        raise DatabaseUnavailableError(
+            f"cannot reach Postgres at {masked_url(url)} ({_first_line(error)}):"
+            " is it running, and is DATABASE_URL right?"
+        ) from error
+    except psycopg.Error as error:
+        raise DatabaseError(f"Postgres refused a statement: {_first_line(error)}") from error
+
+
+def _configure(connection: Connection) -> None:
+    # On a database that was never migrated the vector type is missing; the first statement then says so (SchemaError),
+    # which is clearer than a pool that cannot be filled.
+    with suppress(psycopg.ProgrammingError):
+        register_vector(connection)
+    connection.rollback()
+
+
+def _first_line(error: BaseException) -> str:
+    # Only the first line: DETAIL and CONTEXT may quote rows.
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,300 @@
+"""The rules that forbid a merge, each with a name and a reason that a person can follow.
+
+`first_refusal` runs them on the readings of two texts. They are one-sided: a guard that fires in doubt costs a
+merge, one that stays silent costs a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from afterrun import lexicon
+from afterrun.alignment import Alignment, align
+from afterrun.reading import Item, Reading
+from afterrun.vocabulary import UNITS
+
+LONG: Final = 80
+"""Items from which a text is compared by whole sentences: its words would be found in any other long text."""
+LEAST_ITEMS: Final = 2
+LEAST_CONTAINED: Final = 3
+"""Pieces of content that a text needs to be compared at all, and to be found in one that says more."""
+LEAST_SHARE: Final = 0.5
+"""The shorter text's least share of the longer one's content: below, one is a remark inside the other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """The guard that forbids a merge, and what it saw."""
+
+    guard: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """Two readings side by side with what only one of them has."""
+
+    a: Reading
+    b: Reading
+    alignment: Alignment
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """The keys that stand in both."""
+        return self.a.keys & self.b.keys
+
+
+Guard = Callable[[Pair], str | None]
+
+
+def first_refusal(a: Reading, b: Reading) -> Refusal | None:
+    """The first guard that forbids to call the two texts the same; None if all let them pass."""
+    if a.skeleton == b.skeleton:
+        return None
+    pair = Pair(a=a, b=b, alignment=align(a, b))
+    for name, guard in GUARDS.items():
+        if detail := guard(pair):
+            return Refusal(guard=name, detail=detail)
+    return None
+
+
+def _symbols(pair: Pair) -> str | None:
+    if pair.a.skeleton[0] == pair.b.skeleton[0]:
+        return "equal words with other signs or code"
+    return None
+
+
+def _language(pair: Pair) -> str | None:
+    if not (pair.a.english and pair.b.english and pair.a.plain and pair.b.plain):
+        return "only English is read word by word; other languages must be equal"
+    return None
+
+
+def _numbers(pair: Pair) -> str | None:
+    only_a, only_b = pair.alignment.quantities
+    if only_a and only_b:
+        return _against(only_a, only_b)
+    extra, other = (only_a, pair.b) if only_a else (only_b, pair.a)
+    taken = {_dimension(key) for key in other.keys_of("quantity")}
+    beside = (key for key in sorted(extra - {"number:1"}) if _dimension(key) in taken)
+    return next((f"{key} beside another {_dimension(key)}" for key in beside), None)
+
+
+def _dimension(key: str) -> str:
+    return "time" if key.startswith("months:") else key.partition(":")[0]
+
+
+def _identifiers(pair: Pair) -> str | None:
+    only_a, only_b = pair.alignment.codes
+    return _against(only_a, only_b) if only_a and only_b else None
+
+
+def _comparison(pair: Pair) -> str | None:
+    return _differ(pair.a.comparators, pair.b.comparators)
+
+
+def _negation(pair: Pair) -> str | None:
+    return _differ(pair.a.negated, pair.b.negated)
+
+
+def _quantifiers(pair: Pair) -> str | None:
+    a, b = pair.a.quantifiers, pair.b.quantifiers
+    if a != b and not (a | b) <= {"all"}:
+        return _differ(a, b)
+    counted = pair.alignment.quantities[0 if b else 1] if a != b else frozenset()
+    if counted:
+        return f"'all' against {_some(counted)}"
+    return _differ(pair.a.heads.get("only", frozenset()), pair.b.heads.get("only", frozenset()))
+
+
+def _modality(pair: Pair) -> str | None:
+    if pair.a.question != pair.b.question:
+        return "a question against a statement"
+    a, b = pair.a.modals, pair.b.modals
+    return None if a ^ b <= {"must"} and not (a | b) & {"should", "perhaps"} - (a & b) else _differ(a, b)
+
+
+def _tense(pair: Pair) -> str | None:
+    a, b = pair.a.tenses, pair.b.tenses
+    return _against(a, b) if a and b and not a & b else None
+
+
+def _revision(pair: Pair) -> str | None:
+    return _differ(pair.a.revisers, pair.b.revisers)
+
+
+def _environment(pair: Pair) -> str | None:
+    return _differ(pair.a.keys & lexicon.ENVIRONMENTS, pair.b.keys & lexicon.ENVIRONMENTS)
+
+
+def _opposites(pair: Pair) -> str | None:
+    only_a, only_b = pair.alignment.surfaces
+    return next((f"{x} against {y}" for x in sorted(only_a) for y in sorted(only_b) if _opposed(x, y)), None)
+
+
+def _opposed(x: str, y: str) -> bool:
+    if frozenset((x, y)) in lexicon.OPPOSITES or {x.rstrip("ds"), y.rstrip("ds")} in lexicon.OPPOSITES:
+        return True
+    long, short = (x, y) if len(x) > len(y) else (y, x)
+    return len(short) > 3 and long in {prefix + short for prefix in ("un", "non", "in", "im", "dis", "de", "ir", "il")}
+
+
+def _time_zones(pair: Pair) -> str | None:
+    only_a, only_b = (side & lexicon.TIME_ZONES for side in pair.alignment.surfaces)
+    return _against(only_a, only_b) if only_a and only_b else None
+
+
+def _units(pair: Pair) -> str | None:
+    only_a, only_b = (frozenset(word for word in side if word in UNITS) for side in pair.alignment.surfaces)
+    return _against(only_a, only_b) if only_a and only_b else None
+
+
+def _entities(pair: Pair) -> str | None:
+    only_a, only_b = pair.alignment.names
+    return _against(only_a, only_b) if only_a and only_b else None
+
+
+def _direction(pair: Pair) -> str | None:
+    """Two shared words that changed places behind a preposition, or one that stands behind its opposite."""
+    a, b = pair.a.heads, pair.b.heads
+    for marker in sorted(a.keys() & b.keys()):
+        left, right = (a[marker] - b[marker]) & pair.b.keys, (b[marker] - a[marker]) & pair.a.keys
+        if left and right and marker in lexicon.DIRECTED:
+            return f"{marker}: {_against(left, right)}"
+    for marker, opposite in sorted(lexicon.OPPOSED_MARKERS):
+        moved = a.get(marker, frozenset()) & b.get(opposite, frozenset()) - b.get(marker, frozenset())
+        if moved:
+            return f"{_some(moved)}: {marker} against {opposite}"
+    return _temporal(pair) or _voice(pair.a, pair.b) or _voice(pair.b, pair.a)
+
+
+def _temporal(pair: Pair) -> str | None:
+    a, b = (reading.marked & {"before", "after", "until", "since", "against"} for reading in (pair.a, pair.b))
+    return _against(a - b, b - a) if a - b and b - a else None
+
+
+_VOICE: Final = frozenset({"by", "in"})
+
+
+def _voice(active: Reading, passive: Reading) -> str | None:
+    """Who is named with `by`, or holds with `in`, in one text only, and yet stands behind the same verb in both."""
+    places, before = _places(active.items), None
+    for item in passive.items:
+        named = item.marker in _VOICE and item.key in passive.heads.get(item.marker, ()) and item.key in places
+        if named and not places[item.key][1].marker and before in places and places[before][0] < places[item.key][0]:
+            return f"{item.key!r} with and without {item.marker}"
+        before = item.key
+    return None
+
+
+def _order(pair: Pair) -> str | None:
+    """Two words that changed places around a third one, or around nothing, without a word that would explain it."""
+    a, b = _places(pair.a.items), _places(pair.b.items)
+    shared = [key for key in a if key in b]
+    if len(shared) > LONG:
+        return None
+    if pair.a.sequenced and pair.b.sequenced and shared != [key for key in b if key in a]:
+        return "the text tells an order, and the words stand in another one"
+    for u, v in combinations(shared, 2):
+        if b[u][0] > b[v][0] and _exchanged(a, b, u, v):
+            return f"{u} and {v} changed places"
+    return _association(pair)
+
+
+_Places = dict[str, tuple[int, Item]]
+
+
+def _places(items: Iterable[Item]) -> _Places:
+    places: _Places = {}
+    for at, item in enumerate(items):
+        places.setdefault(item.key, (at, item))
+    return places
+
+
+def _exchanged(a: _Places, b: _Places, u: str, v: str) -> bool:
+    """Whether u…w…v became v…w…u, each now in the other's part: no change of voice explains that."""
+    if a[u][1].marker != b[v][1].marker or a[v][1].marker != b[u][1].marker:
+        return False
+    return any(a[u][0] < a[w][0] < a[v][0] and b[v][0] < b[w][0] < b[u][0] for w in a if w in b)
+
+
+def _association(pair: Pair) -> str | None:
+    """Two words of two clauses that exchanged their company: `x first, y second` and `y first, x second`."""
+    a, b = _company(pair.a), _company(pair.b)
+    shared = sorted(key for key in a if key in b)
+    for u, v in combinations(shared, 2):
+        mine, yours = a[u] - a[v], a[v] - a[u]
+        if mine & (b[v] - b[u]) and yours & (b[u] - b[v]):
+            return f"{u} and {v} exchanged their company"
+    return None
+
+
+def _company(reading: Reading) -> dict[str, frozenset[str]]:
+    clauses: dict[int, set[str]] = {}
+    for item in reading.items:
+        clauses.setdefault(item.clause, set()).add(item.key)
+    found: dict[str, set[str]] = {}
+    for item in reading.items:
+        found.setdefault(item.key, set()).update(clauses[item.clause] - {item.key})
+    return {key: frozenset(company) for key, company in found.items()}
+
+
+def _length(pair: Pair) -> str | None:
+    small, large = sorted((len(pair.a.keys), len(pair.b.keys)))
+    if small < (LEAST_ITEMS if small == large else LEAST_CONTAINED):
+        return "too little content, or too much text, to compare word by word"
+    if small < LEAST_SHARE * large:
+        return f"{small} against {large} pieces of content"
+    if small > LONG and not _contains(pair.a.sentences, pair.b.sentences):
+        return "long texts whose sentences differ"
+    return None
+
+
+def _contains(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    short, long = sorted((a, b), key=len)
+    rest: Iterator[str] = iter(long)
+    return all(sentence in rest for sentence in short)
+
+
+def _content(pair: Pair) -> str | None:
+    only_a, only_b = pair.alignment.only_a, pair.alignment.only_b
+    return _against(only_a, only_b) if only_a and only_b else None
+
+
+def _differ(a: frozenset[str], b: frozenset[str]) -> str | None:
+    return None if a == b else _against(a - b, b - a)
+
+
+def _against(a: Iterable[str], b: Iterable[str]) -> str:
+    return f"{_some(a)} against {_some(b)}"
+
+
+def _some(keys: Iterable[str]) -> str:
+    return ", ".join(repr(key[:30]) for key in sorted(keys)[:3]) or "nothing"
+
+
+GUARDS: Final[dict[str, Guard]] = {
+    "symbols": _symbols,
+    "language": _language,
+    "length": _length,
+    "numbers": _numbers,
+    "identifiers": _identifiers,
+    "time zones": _time_zones,
+    "units": _units,
+    "comparison": _comparison,
+    "negation": _negation,
+    "quantifiers": _quantifiers,
+    "modality": _modality,
+    "opposites": _opposites,
+    "environment": _environment,
+    "entities": _entities,
+    "tense": _tense,
+    "direction": _direction,
+    "content": _content,
+    "revision": _revision,
+    "order": _order,
+}
+"""Name to guard, in the order in which they are asked: those whose reason says most come first."""

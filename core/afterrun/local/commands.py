@@ -1,0 +1,32 @@
+"""Which programs the local stack runs besides its servers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterrun.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A program of the stack besides its servers; `beat` is stopped before the others."""
+
+    name: str
+    arguments: Sequence[str]
+    stop_seconds: float = 15.0
+
+
+def default_commands(settings: Settings) -> tuple[Command, ...]:
+    """The Celery workers and beat. Embedding has a worker of its own, so that its model never holds up indexing."""
+    celery = (sys.executable, "-m", "celery", "-A", "afterrun_workers.app")
+    level = ("-l", settings.log_level)
+    quiet = ("--without-mingle", "--without-gossip", "-c", "1", *level)
+    queues = "index,celery,consolidate,maintenance"
+    schedule = str(settings.home / "celerybeat-schedule")
+    return (
+        Command(name="worker", arguments=(*celery, "worker", "-n", "worker@%h", "-Q", queues, *quiet)),
+        Command(name="embed", arguments=(*celery, "worker", "-n", "embed@%h", "-Q", "embed", *quiet)),
+        Command(name="beat", arguments=(*celery, "beat", "-s", schedule, "--pidfile=", *level)),
+    )

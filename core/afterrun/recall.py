@@ -1,0 +1,185 @@
+"""The thin query module: embed the question, call `memory_hybrid_search` once, pack the hits into a token budget.
+
+The order is the database's: nothing here sorts. Packing only leaves hits out, says why, and cuts what is too long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from afterrun.db import Database
+from afterrun.embed import Embedder
+from afterrun.errors import InputError
+from afterrun.models import COLLECTIONS, Hit, Recall, Withheld
+from afterrun.redact import scrub
+from afterrun.store import SearchFilter, Store
+
+DEFAULT_MIN_RESULTS: Final = 5
+DEFAULT_TOKEN_BUDGET: Final = 2000
+MAX_RESULTS: Final = 200
+_SHORTEST_SNIPPET: Final = 32  # tokens: below that a hit says nothing
+_MAX_QUESTION: Final = (
+    20_000  # characters: beyond that a question has no meaning that a vector or some words could carry
+)
+
+_WORD: Final = re.compile(r"\w+")
+
+
+class TokenCounter(Protocol):
+    """Counts tokens as the packaged model's tokenizer does."""
+
+    def count(self, text: str) -> int:
+        """How many tokens `text` has."""
+
+
+def search(
+    database: Database,
+    query: str,
+    embedder: Embedder | None,
+    where: SearchFilter | None = None,
+    *,
+    limit: int = 20,
+    min_results: int = DEFAULT_MIN_RESULTS,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> list[Hit]:
+    """The raw list of hits in the database's order, at most `limit`; any text is a legal query.
+
+    An empty query gives the newest memories. Without an `embedder` words alone find. Where fewer than `min_results`
+    memories are found, the newest that pass the filters fill up.
+
+    Raises:
+        InputError: a filter or a number cannot be used.
+        DatabaseError, EmbeddingError: the search failed; a failure is never an empty list.
+    """
+    where = where or SearchFilter()
+    _check(where, limit, min_results)
+    question = scrub(query[:_MAX_QUESTION]).strip()
+    vector = embedder.encode([question])[0] if embedder is not None and question else None
+    with database.transaction() as connection:
+        return Store(connection).hybrid_search(
+            question,
+            vector,
+            embedder.spec.id if embedder is not None else None,
+            where,
+            max_hits=limit,
+            min_hits=min(min_results, limit),
+            asked_at=now(),
+        )
+
+
+def recall(
+    database: Database,
+    query: str,
+    embedder: Embedder | None,
+    where: SearchFilter | None = None,
+    *,
+    tokens: TokenCounter,
+    min_results: int = DEFAULT_MIN_RESULTS,
+    token_budget: int = DEFAULT_TOKEN_BUDGET,
+    explain: bool = False,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Recall:
+    """What is worth knowing for `query`, best first, within `token_budget` tokens.
+
+    At least `min_results` memories are returned whenever that many pass the filters. Contents longer than their share
+    of the budget are cut. With `explain` the result lists what was withheld and why. Raises as `search`.
+    """
+    if token_budget < 1:
+        raise InputError(f"token_budget is {token_budget}: it must be at least 1")
+    found = search(
+        database,
+        query,
+        embedder,
+        where,
+        limit=min(max(4 * min_results, token_budget // 50, 20), MAX_RESULTS),
+        min_results=min_results,
+        now=now,
+    )
+    hits, withheld = pack(found, tokens, min_results=min_results, token_budget=token_budget)
+    return Recall(
+        query=query,
+        hits=tuple(hits),
+        tokens=sum(hit.tokens for hit in hits),
+        text=prompt_block(hits),
+        withheld=tuple(withheld) if explain else (),
+    )
+
+
+def pack(
+    found: Iterable[Hit], tokens: TokenCounter, *, min_results: int, token_budget: int
+) -> tuple[list[Hit], list[Withheld]]:
+    """Choose from `found`, in its order, what fits into `token_budget`; the chosen and the withheld hits.
+
+    Near-identical hits of one project and collection collapse into the best of them, but never below `min_results`.
+    """
+    hits = list(found)
+    doubles = _doubles(hits)
+    spare = max(0, min_results - (len(hits) - len(doubles)))
+    kept_doubles = set(list(doubles)[:spare])
+    share = max(token_budget // max(min_results, 1), _SHORTEST_SNIPPET)
+    chosen: list[Hit] = []
+    withheld: list[Withheld] = []
+    left = token_budget
+    # Fix 2: honour min_results first
+    for place, hit in enumerate(hits):
+        if place in doubles and place not in kept_doubles:
+            withheld.append(Withheld(hit=hit, reason=f"duplicate of {hits[doubles[place]].id}"))
+            continue
+        cut = cut_to(hit, tokens, share)
+        if len(chosen) < min_results or cut.tokens <= left:
+            chosen.append(cut)
+            left -= cut.tokens
+        else:
+            withheld.append(Withheld(hit=hit, reason="budget"))
+    return chosen, withheld
+
+
+def cut_to(hit: Hit, tokens: TokenCounter, most: int) -> Hit:
+    """The hit with its tokens counted, and its content cut at a word where it has more than `most` tokens."""
+    # A token has at least one character, so the rest of a very long text need not be counted.
+    content = hit.content[: most * 64]
+    count = tokens.count(content)
+    if count <= most and len(content) == len(hit.content):
+        return replace(hit, tokens=count)
+    while count > most:
+        content = content[: max(1, min(len(content) * most // count, len(content) - 1))]
+        count = tokens.count(content)
+    shortened = (content.rsplit(maxsplit=1)[0] if " " in content else content).rstrip() + " …"
+    return replace(hit, content=shortened, tokens=tokens.count(shortened), truncated=True)
+
+
+def prompt_block(hits: Iterable[Hit]) -> str:
+    """The hits as text for a prompt: one numbered entry each, with its project, type and day."""
+    return "\n".join(
+        f"[{number}] ({hit.project}, {hit.source_type}, {hit.created_at.astimezone(UTC):%Y-%m-%d}) {hit.content}"
+        for number, hit in enumerate(hits, 1)
+    )
+
+
+def _check(where: SearchFilter, limit: int, min_results: int) -> None:
+    for collection in where.collections or ():
+        if collection not in COLLECTIONS:
+            raise InputError(f"collection {collection!r} does not exist: use some of {', '.join(COLLECTIONS)}")
+    if not 1 <= limit <= MAX_RESULTS:
+        raise InputError(f"limit is {limit}: use 1 to {MAX_RESULTS}")
+    if not 0 <= min_results <= MAX_RESULTS:
+        raise InputError(f"min_results is {min_results}: use 0 to {MAX_RESULTS}")
+    if where.only_project and not where.project:
+        raise InputError("only_project needs a project")
+
+
+def _doubles(hits: list[Hit]) -> dict[int, int]:
+    """Places of hits that repeat an earlier one word for word, each with that one's place; in the order of the list."""
+    first: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    doubles: dict[int, int] = {}
+    for place, hit in enumerate(hits):
+        # Only signs, case and white space may differ: one number or one "not" makes another statement.
+        words = tuple(match.group().casefold() for match in _WORD.finditer(hit.content))
+        earlier = first.setdefault((hit.project, hit.collection, words), place)
+        if earlier != place:
+            doubles[place] = earlier
+    return doubles

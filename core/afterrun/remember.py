@@ -1,0 +1,89 @@
+"""The write path: check and redact a memory at the door, commit it with its pending chunks.
+
+It needs no model: a memory is found by its words the moment its row commits, and by its meaning once a worker has
+embedded its chunks. Only the exact repeat of a note is noticed here; near-duplicates are judged after embedding.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from afterrun.chunking import Chunker
+from afterrun.db import Database
+from afterrun.errors import InputError
+from afterrun.lineage import write_memories
+from afterrun.models import COLLECTIONS, NewMemory, Remembered, parse_time
+from afterrun.redact import scrub, scrub_value
+from afterrun.store import Store
+
+MAX_CHARACTERS: Final = 5_000_000
+"""The longest memory: some thousand chunks. What is longer is a document and belongs to an indexed source."""
+
+_MAX_NAME: Final = 300
+
+
+def remember(database: Database, memories: Sequence[NewMemory], chunker: Chunker) -> list[Remembered]:
+    """Commit notes in one transaction; each is searchable by its words when this returns.
+
+    Raises:
+        InputError: a memory cannot be used (empty after redaction, unknown collection, …); then none is written.
+        DatabaseError: Postgres cannot be reached or refuses; then none is written.
+    """
+    if any(memory.source_key is not None for memory in memories):
+        raise InputError("a note has no source_key: sources are indexed, see `afterrun index`")
+    checked = [at_the_door(memory) for memory in memories]
+    with database.transaction() as connection:
+        return [written for written in write_memories(connection, checked, chunker) if written is not None]
+
+
+def at_the_door(memory: NewMemory) -> NewMemory:
+    """The memory as it may be stored: checked, cleaned and redacted. Raises InputError with what to change."""
+    if not isinstance(memory.content, str):
+        raise InputError(f"content is a string, not {type(memory.content).__name__}")
+    if len(memory.content) > MAX_CHARACTERS:
+        raise InputError(f"content has {len(memory.content):,} characters, the most is {MAX_CHARACTERS:,}: split it")
+    if memory.collection not in COLLECTIONS:
+        raise InputError(f"collection {memory.collection!r} does not exist: use one of {', '.join(COLLECTIONS)}")
+    if isinstance(memory.importance, bool) or not 0 <= memory.importance <= 1:
+        raise InputError(f"importance {memory.importance} is out of range: use 0 to 1")
+    content = scrub(memory.content).strip()
+    if not content:
+        raise InputError("content is empty, or all of it is private: there is nothing to remember")
+    metadata = scrub_value(dict(memory.metadata))
+    return replace(
+        memory,
+        content=content,
+        project=_name("project", memory.project),
+        source_type=_name("source_type", memory.source_type),
+        category=_name("category", memory.category) if memory.category else None,
+        session=_name("session", memory.session) if memory.session else None,
+        metadata=metadata if isinstance(metadata, dict) else {},
+        created_at=parse_time(memory.created_at) if memory.created_at else None,
+    )
+
+
+def wait_until_embedded(
+    database: Database, memory: UUID, *, timeout: float, clock: Callable[[], float] = time.monotonic
+) -> bool:
+    """Whether the memory is found by its vector within `timeout` seconds."""
+    deadline = clock() + timeout
+    while True:
+        with database.transaction() as connection:
+            if Store(connection).is_embedded(memory):
+                return True
+        if clock() >= deadline:
+            return False
+        time.sleep(0.05)
+
+
+def _name(what: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{what} is a string, not {type(value).__name__}")
+    name = scrub(value).strip()
+    if not name or len(name) > _MAX_NAME:
+        raise InputError(f"{what} must have 1 to {_MAX_NAME} characters")
+    return name

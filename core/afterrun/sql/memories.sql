@@ -1,0 +1,132 @@
+-- name: add_note
+INSERT INTO memories (
+    collection, project, source_type, content, content_hash, category, importance, session, session_ordinal, metadata,
+    created_at, search
+)
+VALUES (
+    %(collection)s, %(project)s, %(source_type)s, %(content)s, %(content_hash)s, %(category)s, %(importance)s, %(session)s,
+    %(session_ordinal)s, %(metadata)s, coalesce(%(created_at)s, now()), memory_search_vector(%(content)s)
+)
+ON CONFLICT (project, collection, content_hash) WHERE is_active AND source_key IS NULL
+DO UPDATE SET
+    seen = memories.seen + 1,
+    seen_at = now(),
+    importance = greatest(memories.importance, excluded.importance)
+RETURNING id, xmax = 0 AS created
+
+-- name: put_sourced
+INSERT INTO memories (
+    collection, project, source_type, content, content_hash, category, importance, session, session_ordinal, metadata,
+    created_at, source_key, search
+)
+VALUES (
+    %(collection)s, %(project)s, %(source_type)s, %(content)s, %(content_hash)s, %(category)s, %(importance)s, %(session)s,
+    %(session_ordinal)s, %(metadata)s, coalesce(%(created_at)s, now()), %(source_key)s, memory_search_vector(%(content)s)
+)
+ON CONFLICT (source_key) DO UPDATE SET
+    content = excluded.content,
+    content_hash = excluded.content_hash,
+    metadata = excluded.metadata,
+    search = excluded.search,
+    compared_at = NULL,
+    updated_at = now()
+WHERE memories.is_active AND memories.content_hash <> excluded.content_hash
+RETURNING id, xmax = 0 AS created
+
+-- name: add_chunks
+INSERT INTO chunks (memory_id, model, ordinal, content, collection, project, is_active)
+SELECT m.id, %(model)s, piece.ordinal - 1, piece.content, m.collection, m.project, m.is_active
+FROM memories m, unnest(%(pieces)s::text[]) WITH ORDINALITY AS piece (content, ordinal)
+WHERE m.id = %(memory_id)s
+
+-- name: drop_chunks
+DELETE FROM chunks WHERE memory_id = ANY (%(memory_ids)s)
+
+-- name: get_memories
+SELECT
+    id, collection, project, source_type, content, category, importance, session, session_ordinal, metadata, source_key,
+    is_active, archived, superseded_by, seen, created_at, updated_at
+FROM memories
+WHERE id = ANY (%(ids)s)
+ORDER BY created_at DESC, id
+
+-- name: lock_memories
+SELECT
+    id, collection, project, source_type, content, category, importance, session, session_ordinal, metadata, source_key,
+    is_active, archived, superseded_by, seen, created_at, updated_at
+FROM memories
+WHERE id = ANY (%(ids)s)
+ORDER BY id
+FOR UPDATE
+
+-- name: known_source_keys
+SELECT source_key FROM memories WHERE source_key = ANY (%(source_keys)s)
+
+-- name: is_embedded
+SELECT count(*) > 0 AND count(*) FILTER (WHERE embedding IS NULL) = 0 FROM chunks WHERE memory_id = %(memory_id)s
+
+-- name: supersede
+WITH changed AS (
+    UPDATE memories SET is_active = false, superseded_by = %(by)s, updated_at = now()
+    WHERE id = ANY (%(ids)s) AND is_active
+    RETURNING id
+)
+UPDATE chunks SET is_active = false FROM changed WHERE memory_id = changed.id AND chunks.is_active
+
+-- name: restore
+WITH changed AS (
+    UPDATE memories m SET is_active = true, superseded_by = NULL, updated_at = now()
+    WHERE m.id = ANY (%(ids)s) AND NOT m.is_active AND NOT m.archived AND m.superseded_by = ANY (%(from)s)
+    AND NOT (m.source_key IS NULL AND EXISTS (
+        SELECT FROM memories twin
+        WHERE twin.project = m.project AND twin.collection = m.collection AND twin.content_hash = m.content_hash
+        AND twin.is_active AND twin.source_key IS NULL))
+    RETURNING m.id
+),
+pieces AS (
+    UPDATE chunks SET is_active = true FROM changed WHERE memory_id = changed.id
+)
+SELECT id FROM changed
+
+-- name: archive
+WITH changed AS (
+    UPDATE memories SET is_active = false, archived = true, superseded_by = NULL, updated_at = now()
+    WHERE id = ANY (%(ids)s) AND NOT archived
+    RETURNING id
+),
+pieces AS (
+    UPDATE chunks SET is_active = false FROM changed WHERE memory_id = changed.id
+)
+SELECT id FROM changed
+
+-- name: superseded_by
+SELECT
+    id, collection, project, source_type, content, category, importance, session, session_ordinal, metadata, source_key,
+    is_active, archived, superseded_by, seen, created_at, updated_at
+FROM memories
+WHERE superseded_by = %(id)s
+ORDER BY created_at, id
+
+-- name: hybrid_search
+SELECT * FROM memory_hybrid_search(
+    %(question)s, %(vector)s, %(model)s, %(project)s, %(only_project)s, %(collections)s, %(source_types)s, %(since)s,
+    %(until)s, %(max_hits)s, %(min_hits)s, %(asked_at)s
+)
+
+-- name: totals
+SELECT
+    count(*) FILTER (WHERE is_active) AS active,
+    count(*) FILTER (WHERE superseded_by IS NOT NULL) AS superseded,
+    count(*) FILTER (WHERE archived) AS forgotten,
+    count(DISTINCT project) FILTER (WHERE is_active) AS projects
+FROM memories
+
+-- name: strongest_type
+SELECT asked.source_type
+FROM unnest(%(source_types)s::text[]) AS asked (source_type)
+CROSS JOIN LATERAL (
+    SELECT weight, half_life_days FROM source_types s
+    WHERE s.source_type IN (asked.source_type, '*') ORDER BY s.source_type = '*' LIMIT 1
+) t
+ORDER BY t.weight DESC, t.half_life_days DESC, asked.source_type
+LIMIT 1

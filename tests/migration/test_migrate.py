@@ -1,0 +1,143 @@
+"""The migration runner: applies once, records, locks, compares, and refuses what it cannot trust."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from afterrun.testing import HashEmbedder
+
+from afterrun import schema
+from afterrun.db import Database, connect
+from afterrun.errors import DatabaseUnavailableError, ModelMismatchError, SchemaError
+from afterrun.store import Store
+
+SPEC = HashEmbedder().spec
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the migrations that a test may change."""
+    copy = tmp_path / "migrations"
+    shutil.copytree(schema.directory(), copy)
+    return copy
+
+
+def test_a_fresh_database_gets_everything_and_a_second_run_changes_nothing(empty_database_url: str) -> None:
+    first = schema.migrate(empty_database_url, SPEC)
+    assert first.changed
+    assert "0001_memories.sql" in first.applied
+    assert first.indexes == (schema.vector_index_name(SPEC.id),)
+    second = schema.migrate(empty_database_url, SPEC)
+    assert not second.changed
+    with connect(empty_database_url) as connection:
+        assert schema.pending(connection) == []
+
+
+def test_an_unmigrated_database_says_what_to_run(empty_database_url: str) -> None:
+    with connect(empty_database_url) as connection:
+        assert "0001_memories.sql" in schema.pending(connection)
+    with (
+        Database(empty_database_url) as database,
+        pytest.raises(SchemaError, match="afterrun migrate"),
+        database.transaction() as connection,
+    ):
+        Store(connection).installation_id()
+
+
+def test_a_changed_old_file_is_refused_by_name(empty_database_url: str, folder: Path) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    file = folder / "0001_memories.sql"
+    file.write_text(file.read_text() + "\n-- changed\n")
+    with pytest.raises(SchemaError, match=r"0001_memories\.sql was changed"):
+        schema.migrate(empty_database_url, SPEC, folder=folder)
+
+
+def test_line_endings_are_no_change(empty_database_url: str, folder: Path) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    file = folder / "0001_memories.sql"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert not schema.migrate(empty_database_url, SPEC, folder=folder).changed
+
+
+def test_a_database_of_a_newer_version_is_refused(empty_database_url: str, folder: Path) -> None:
+    newer = folder / "9999_from_the_future.sql"
+    newer.write_text("CREATE TABLE future (id integer);")
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    newer.unlink()
+    with pytest.raises(SchemaError, match=r"9999_from_the_future\.sql.*update afterrun"):
+        schema.migrate(empty_database_url, SPEC, folder=folder)
+
+
+def test_a_failing_file_leaves_nothing_behind(empty_database_url: str, folder: Path) -> None:
+    (folder / "0002_broken.sql").write_text("CREATE TABLE half (id integer); SELECT no_such_function();")
+    with pytest.raises(SchemaError, match="no_such_function"):
+        schema.migrate(empty_database_url, SPEC, folder=folder)
+    with connect(empty_database_url) as connection:
+        assert connection.execute("SELECT to_regclass('half')").fetchone() == (None,)
+        assert schema.pending(connection, folder)[0] == "0002_broken.sql"
+
+
+def test_a_file_without_a_transaction_can_build_an_index_concurrently(empty_database_url: str, folder: Path) -> None:
+    statement = "-- no-transaction\nCREATE INDEX CONCURRENTLY memories_by_category ON memories (category);"
+    (folder / "0002_by_category.sql").write_text(statement)
+    assert "0002_by_category.sql" in schema.migrate(empty_database_url, SPEC, folder=folder).applied
+
+
+def test_a_function_is_applied_again_when_its_text_changes(empty_database_url: str, folder: Path) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    file = folder / "functions" / "memory_search.sql"
+    file.write_text(file.read_text() + "\n-- tuned\n")
+    assert schema.migrate(empty_database_url, SPEC, folder=folder).functions == ("functions/memory_search.sql",)
+
+
+@pytest.mark.parametrize("name", ["2_short.sql", "0002-dashes.sql", "0002_Upper.sql", "notes.sql"])
+def test_a_name_that_is_no_migrations_name_is_refused(empty_database_url: str, folder: Path, name: str) -> None:
+    (folder / name).write_text("SELECT 1")
+    with pytest.raises(SchemaError, match=re.escape(name)):
+        schema.migrate(empty_database_url, SPEC, folder=folder)
+
+
+def test_migrations_are_numbered_without_gaps_or_doubles() -> None:
+    numbers = [int(path.name[:4]) for path in sorted(schema.directory().glob("*.sql"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_two_runners_at_once_both_succeed_and_apply_once(empty_database_url: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: schema.migrate(empty_database_url, SPEC), range(2)))
+    assert sorted(len(result.applied) for result in results) == [0, len(list(schema.directory().glob("*.sql")))]
+
+
+def test_a_runner_that_waits_too_long_says_so(empty_database_url: str) -> None:
+    with connect(empty_database_url) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [0x41465445])
+        with pytest.raises(SchemaError, match="another `afterrun migrate`"):
+            schema.migrate(empty_database_url, SPEC, wait=0.2)
+
+
+def test_an_interrupted_index_build_is_done_again(empty_database_url: str) -> None:
+    schema.migrate(empty_database_url, SPEC)
+    name = schema.vector_index_name(SPEC.id)
+    with connect(empty_database_url) as connection:
+        connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [name])
+    assert schema.migrate(empty_database_url, SPEC).indexes == (name,)
+
+
+def test_another_model_or_dimension_is_refused_by_name(empty_database_url: str) -> None:
+    schema.migrate(empty_database_url, SPEC)
+    for other in (replace(SPEC, id="other@torch"), replace(SPEC, dimension=768)):
+        with pytest.raises(ModelMismatchError, match=re.escape(SPEC.id)):
+            schema.migrate(empty_database_url, other)
+
+
+def test_an_unreachable_server_is_an_error_within_the_timeout() -> None:
+    with pytest.raises(DatabaseUnavailableError, match="cannot reach Postgres"):
+        schema.migrate("postgresql://nobody:secret@127.0.0.1:1/none", SPEC)
+    with pytest.raises(DatabaseUnavailableError) as caught:
+        schema.migrate("postgresql://nobody:secret@127.0.0.1:1/none", SPEC)
+    assert "secret" not in str(caught.value)

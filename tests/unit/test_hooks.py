@@ -1,0 +1,186 @@
+"""finish() without a broker: what it stores, what it says, and that nothing a caller passes makes it raise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from afterrun import finish
+from afterrun.models import Receipt, Run
+from afterrun.runs import RunStore, registered
+
+SWEPT = "not queued: REDIS_URL is not set and no local stack runs; the sweep will pick it up"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AFTERRUN_HOME", str(tmp_path / "home"))
+    for name in ("REDIS_URL", "AFTERRUN_RUN_STORE", "AFTERRUN_LEASE_SECONDS", "AFTERRUN_PUBLISH_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[RunStore]:
+    with RunStore(home / "memory.db") as store:
+        yield store
+
+
+def kwargs(**given: object) -> dict[str, Any]:
+    """Arguments that the type checker would rightly refuse."""
+    return given
+
+
+def only(store: RunStore) -> Run:
+    (run,) = store.unindexed()
+    return run
+
+
+HEAVY = ("psycopg", "psycopg_pool", "torch", "anthropic", "celery", "kombu", "numpy", "redis", "sentence_transformers")
+IMPORTS = "import sys; from afterrun import finish; print([name for name in sys.argv[1:] if name in sys.modules])"
+
+
+def test_importing_finish_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS, *HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_a_broker_a_run_is_stored_and_left_to_the_sweep(store: RunStore, home: Path) -> None:
+    when = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    receipt = finish("app", "did it", run_id="r1", created_at=when, tags=["a", "b"], mode="fix")
+    assert receipt == Receipt(id=1, stored=True, queued=False, error=SWEPT)
+    run = only(store)
+    assert (run.repo, run.summary, run.run_id, run.created_at) == ("app", "did it", "r1", when)
+    assert (run.tags, run.mode) == (("a", "b"), "fix")
+    assert registered(home) == [home / "memory.db"]
+
+
+def test_the_same_run_again_is_the_same_row(store: RunStore) -> None:
+    assert [finish("app", text, run_id="r1").id for text in ("one", "two")] == [1, 1]
+    assert only(store).summary == "one"
+
+
+def test_everything_is_scrubbed_before_it_is_stored(store: RunStore) -> None:
+    secret = "sk-ant-api03-Ab3dEf6hIj9kLm2nOp5q"
+    finish(f"a\0pp {secret}", f"done <private>x</private>{secret}", run_id=secret, tags=[secret], mode=secret)
+    text = repr(only(store))
+    assert secret not in text
+    assert "<private>" not in text
+    assert only(store).repo == "app [redacted:anthropic-key]"
+
+
+@pytest.mark.parametrize("text", ["<private>all of it</private>", "", "  \n"])
+def test_a_summary_that_is_empty_after_redaction_is_stored_and_not_announced(store: RunStore, text: str) -> None:
+    assert finish("app", text) == Receipt(id=1, stored=True, queued=False, error=None)
+    assert store.unindexed() == []
+
+
+@pytest.mark.parametrize("text", ["nul \0", "\ud800", "🙂 日本語 مرحبا", "x" * 2_000_000, "<" * 100_000])
+def test_any_text_is_stored(store: RunStore, text: str) -> None:
+    assert finish("app", text, run_id=text[:20], tags=[text[:20]]).stored
+    only(store).summary.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("2026-01-31 12:00", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        (datetime(2026, 1, 31, 12), datetime(2026, 1, 31, 12, tzinfo=UTC)),  # noqa: DTZ001 - naive on purpose
+        (date(2026, 1, 31), datetime(2026, 1, 31, tzinfo=UTC)),
+        (0, datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_time_of_any_kind_is_kept_in_utc(store: RunStore, given: object, kept: datetime) -> None:
+    finish("app", "x", **kwargs(created_at=given))
+    assert only(store).created_at == kept
+
+
+@pytest.mark.parametrize("given", ["soon", "2026-02-30", object(), float("nan"), 1e300])
+def test_a_time_that_cannot_be_read_becomes_now_and_the_receipt_says_so(store: RunStore, given: object) -> None:
+    receipt = finish("app", "x", **kwargs(created_at=given))
+    assert "created_at" in (receipt.error or "")
+    stored = only(store).created_at
+    assert stored is not None
+    assert abs(datetime.now(UTC) - stored) < timedelta(minutes=1)
+
+
+class Textless:
+    def __str__(self) -> str:
+        raise RuntimeError("no text here")
+
+
+def endless() -> Iterator[str]:
+    yield "first"
+    raise RuntimeError("tags broke")
+
+
+ODD: list[tuple[dict[str, object], str]] = [
+    ({"repo": None}, "repo is empty"),
+    ({"repo": "  "}, "repo is empty"),
+    ({"repo": Path("/srv/app")}, ""),
+    ({"summary": None}, "summary is None"),
+    ({"summary": {"a": 1}}, "summary is dict"),
+    ({"summary": b"bytes \xff"}, "summary is bytes"),
+    ({"summary": Textless()}, "has no text"),
+    ({"run_id": 17}, ""),
+    ({"run_id": UUID(int=1)}, ""),
+    ({"tags": "one"}, "tags is no list"),
+    ({"tags": None}, ""),
+    ({"tags": 5}, "tags is no list"),
+    ({"tags": [1, None, Textless()]}, "has no text"),
+    ({"tags": endless()}, "tags broke"),
+    ({"mode": None}, ""),
+    ({"mode": 3}, ""),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), ODD)
+def test_values_of_a_wrong_type_lose_nothing_and_are_said(store: RunStore, given: dict[str, object], said: str) -> None:
+    receipt = finish(**kwargs(**{"repo": "app", "summary": "text", **given}))
+    assert receipt.stored
+    assert said in (receipt.error or "")
+    assert store.totals().runs == 1
+
+
+def test_a_bad_setting_is_said_and_the_run_stored_all_the_same(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFTERRUN_LEASE_SECONDS", "soon")
+    receipt = finish("app", "x")
+    assert receipt.stored
+    assert "AFTERRUN_LEASE_SECONDS" in (receipt.error or "")
+    assert only(store).summary == "x"
+
+
+def test_the_store_may_be_a_path_or_a_run_store(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "own.db") as own:
+        assert finish("app", "one", store=own).id == 1
+        assert finish("app", "two", store=tmp_path / "own.db").id == 2
+        assert finish("app", "three", store=str(tmp_path / "own.db")).id == 3
+        assert own.totals().runs == 3
+
+
+@pytest.mark.parametrize("bad", [5, "/proc/nowhere/memory.db", Path("/dev/null/memory.db")])
+def test_a_store_that_cannot_be_used_is_said_and_logged(bad: object, caplog: pytest.LogCaptureFixture) -> None:
+    receipt = finish("app", "the text", **kwargs(store=bad))
+    assert (receipt.id, receipt.stored, receipt.queued) == (None, False, False)
+    assert "not stored" in (receipt.error or "")
+    assert "not stored" in caplog.text
+    assert "the text" not in caplog.text
+
+
+def test_an_interrupt_passes(tmp_path: Path) -> None:
+    class Interrupting(RunStore):
+        def save(self, run: Run) -> Run:
+            raise KeyboardInterrupt
+
+    with Interrupting(tmp_path / "own.db") as store, pytest.raises(KeyboardInterrupt):
+        finish("app", "x", store=store)

@@ -1,0 +1,66 @@
+"""The tasks, by their public names. Each calls one verb; arguments are hints, the databases are the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, SWEEP
+from celery.utils.log import get_task_logger
+
+from afterrun import index, repair, vectors
+from afterrun_workers import runtime
+from afterrun_workers.app import app, settings
+
+log = get_task_logger(__name__)
+
+
+@app.task(name=INDEX_RUN)
+def index_run(run: Mapping[str, object]) -> None:
+    """Index one finished run and have it embedded."""
+    memory = runtime.memory()
+    with runtime.requeued_while_down():
+        done = index.index_message(memory.database, run, memory.chunker, home=settings.home)
+    if done.added:
+        memory.nudge(EMBED)
+
+
+@app.task(name=EMBED)
+def embed() -> None:
+    """Embed one batch of what is pending; when nothing is left, look for near-duplicates of what is new."""
+    memory = runtime.memory()
+    done = vectors.embed_pending(
+        memory.database,
+        runtime.embedder(),
+        limit=settings.embed_batch,
+        lease=settings.lease_seconds,
+        max_attempts=settings.max_attempts,
+    )
+    if done.embedded or done.failed:
+        log.info("embedded %d chunks, %d failed", done.embedded, done.failed)
+        memory.nudge(EMBED if done.more else FIND_CLUSTERS)
+
+
+@app.task(name=CONSOLIDATE_CLUSTER)
+def consolidate_cluster(memory_ids: Sequence[str]) -> None:
+    """Judge one candidate cluster and carry the verdict out."""
+    outcome = runtime.memory().consolidate(*memory_ids)
+    log.info("cluster of %d memories: %s %s", len(memory_ids), outcome.state, outcome.reason)
+
+
+@app.task(name=SWEEP)
+def sweep() -> None:
+    """Pick up whatever was lost: unannounced runs, chunks of dead workers, clusters that wait."""
+    memory = runtime.memory()
+    swept = repair.sweep(memory.database, memory.run_stores(), memory.chunker, judge_name=memory.judge.name)
+    if swept.indexed.seen:
+        log.info("the sweep indexed %d runs", swept.indexed.added)
+    if swept.pending:
+        memory.nudge(EMBED)
+    memory.nudge_clusters(swept.clusters)
+
+
+@app.task(name=FIND_CLUSTERS)
+def find_clusters() -> None:
+    """Propose clusters among the memories that have not been compared since they changed."""
+    memory = runtime.memory()
+    memory.nudge_clusters(memory.find_clusters())
