@@ -122,6 +122,7 @@ CREATE TABLE consolidations (
     guard text,
     reason text,
     attempts integer NOT NULL DEFAULT 0,
+    invalid_answers integer NOT NULL DEFAULT 0,
     not_before timestamptz NOT NULL DEFAULT now(),
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now()

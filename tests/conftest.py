@@ -16,6 +16,7 @@ from afterrun import schema
 from afterrun.chunking import Chunker
 from afterrun.client import Memory
 from afterrun.db import Database, connect
+from afterrun.embed import model_spec
 from afterrun.local import Stack
 from afterrun.settings import Settings
 
@@ -38,7 +39,7 @@ def servers() -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def embedder() -> HashEmbedder:
     """A small deterministic embedder: texts that share words are near each other."""
-    return HashEmbedder()
+    return HashEmbedder(path=model_spec(Settings.model).path)
 
 
 @pytest.fixture(scope="session")

@@ -18,14 +18,10 @@ from afterrun.store import DeadLetter, Store, Totals
 
 @dataclass(frozen=True, kw_only=True)
 class RunStoreStatus:
-    """A run store as seen from here.
-
-    `error` says why it cannot be read; `other_database` that its rows were indexed into another database than this one.
-    """
+    """A run store as seen from here; `error` says why it cannot be read."""
 
     path: Path
     totals: RunTotals | None
-    other_database: bool = False
     error: str | None = None
 
 
@@ -152,11 +148,6 @@ def _queues(publisher: Publisher | None) -> tuple[Mapping[str, int] | None, str 
 def _run_store_status(path: Path, database_id: str) -> RunStoreStatus:
     try:
         with RunStore(path) as store:
-            indexed_into = store.database_id
-            return RunStoreStatus(
-                path=path,
-                totals=store.totals(database_id=database_id),
-                other_database=indexed_into is not None and indexed_into != database_id,
-            )
+            return RunStoreStatus(path=path, totals=store.totals(database_id=database_id))
     except RunStoreError as error:
         return RunStoreStatus(path=path, totals=None, error=str(error))

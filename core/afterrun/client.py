@@ -16,14 +16,17 @@ from uuid import UUID
 
 from afterrun import care, consolidate, index, recall, remember, repair
 from afterrun import settings as settings_module
+from afterrun.care import Lineage, Status
 from afterrun.chunking import Chunker
+from afterrun.consolidate import Outcome
 from afterrun.db import Database
 from afterrun.embed import Embedder, model_spec, query_embedder
 from afterrun.errors import InputError, QueueError
-from afterrun.haiku import choose_judge
-from afterrun.judge import Judge
+from afterrun.index import Indexed
+from afterrun.judge import Judge, choose_judge
 from afterrun.models import GLOBAL_PROJECT, Cluster, Hit, MemoryRecord, NewMemory, Recall, Remembered, parse_time
 from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, Publisher
+from afterrun.recall import DEFAULT_MIN_RESULTS, DEFAULT_TOKEN_BUDGET
 from afterrun.runs import RunStore, registered
 from afterrun.settings import Settings
 from afterrun.store import SearchFilter
@@ -109,8 +112,8 @@ class Memory:
         source_types: Iterable[str] | None = None,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
-        min_results: int = recall.DEFAULT_MIN_RESULTS,
-        token_budget: int = recall.DEFAULT_TOKEN_BUDGET,
+        min_results: int = DEFAULT_MIN_RESULTS,
+        token_budget: int = DEFAULT_TOKEN_BUDGET,
         explain: bool = False,
     ) -> Recall:
         """What is worth knowing for `query`, best first, within `token_budget` tokens; see `recall.recall`.
@@ -140,7 +143,7 @@ class Memory:
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         limit: int = 20,
-        min_results: int = recall.DEFAULT_MIN_RESULTS,
+        min_results: int = DEFAULT_MIN_RESULTS,
     ) -> list[Hit]:
         """The raw list of hits, unpacked and whole. Raises as `recall`."""
         where = _filter(project, only_project, collections, source_types, since, until)
@@ -154,11 +157,11 @@ class Memory:
         """Take memories out of recall for good; the ids that were not forgotten before. Raises NotFoundError."""
         return care.forget(self.database, as_ids(ids))
 
-    def history(self, memory_id: UUID | str) -> care.Lineage:
+    def history(self, memory_id: UUID | str) -> Lineage:
         """Where a memory comes from and what became of it. Raises NotFoundError."""
         return care.history(self.database, as_ids([memory_id])[0])
 
-    def status(self) -> care.Status:
+    def status(self) -> Status:
         """How everything is: counts, what waits and since when, what failed. Raises DatabaseError."""
         return care.status(self.database, self.run_stores(), self.publisher)
 
@@ -167,8 +170,8 @@ class Memory:
         store: RunStore,
         *,
         full: bool = False,
-        on_progress: Callable[[index.Indexed], None] = lambda done: None,
-    ) -> index.Indexed:
+        on_progress: Callable[[Indexed], None] = lambda done: None,
+    ) -> Indexed:
         """Index a run store's unindexed runs (with `full` all of them) and have them embedded."""
         done = index.index_store(self.database, store, self.chunker, full=full, on_progress=on_progress)
         if done.added:
@@ -188,7 +191,7 @@ class Memory:
         """The members of clusters that wait for this memory's judge."""
         return consolidate.waiting(self.database, self.judge.name)
 
-    def consolidate(self, *memory_ids: UUID | str) -> consolidate.Outcome:
+    def consolidate(self, *memory_ids: UUID | str) -> Outcome:
         """Judge one cluster and merge what is the same in it. Raises InputError, JudgeRejectedError, DatabaseError."""
         outcome = consolidate.consolidate_cluster(
             self.database,
@@ -288,11 +291,11 @@ def as_ids(ids: Iterable[UUID | str]) -> list[UUID]:
 def _in_thread(
     method: Callable[Concatenate[Memory, P], T],
 ) -> Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, T]]:
-    @functools.wraps(method)
-    async def call(self: AsyncMemory, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: AsyncMemory, /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = functools.partial(method, self.memory, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
+    functools.update_wrapper(call, method)
     return call
 
 

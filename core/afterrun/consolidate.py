@@ -26,7 +26,7 @@ from afterrun.errors import InputError, JudgeError, JudgeRejectedError, JudgeUna
 from afterrun.judge import Judge
 from afterrun.merge import wording
 from afterrun.models import Cluster, Member, MemoryRecord, Verdict
-from afterrun.store import Store
+from afterrun.store import Claim, Store
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +113,11 @@ def consolidate_cluster(
         claimed = store.claim_consolidation(ids, judge=judge.name, lease=lease)
     if claimed is None:
         return Outcome(state="skipped", reason="judged before, or held by another worker")
-    consolidation, attempts = claimed
     try:
         verdict = judge.judge([_as_member(memory) for memory in members])
     except JudgeError as error:
-        return _record_failure(database, consolidation, error, attempts, max_attempts)
-    return _carry_out(database, consolidation, members, verdict, judge, chunker)
+        return _record_failure(database, claimed, error, max_attempts)
+    return _carry_out(database, claimed.id, members, verdict, judge, chunker)
 
 
 def undo(database: Database, consolidation: UUID) -> Cluster:
@@ -167,21 +166,30 @@ def _may_mix(one: MemoryRecord, other: MemoryRecord) -> bool:
     return True
 
 
-def _record_failure(
-    database: Database, consolidation: UUID, error: JudgeError, attempts: int, max_attempts: int
-) -> Outcome:
-    unavailable = isinstance(error, JudgeUnavailableError)
-    rejected = isinstance(error, JudgeRejectedError)
-    state = "waiting" if unavailable or rejected or attempts < max_attempts else "failed"
-    wait = _LONGEST_WAIT if rejected else min(_FIRST_WAIT * 2 ** (attempts - 1), _LONGEST_WAIT)
-    if unavailable and error.retry_after is not None:
-        wait = max(wait, min(error.retry_after, _LONGEST_WAIT))
+def _record_failure(database: Database, claimed: Claim, error: JudgeError, max_attempts: int) -> Outcome:
+    # Only an answer that cannot be used counts towards giving up: a busy service or a bad key is not the cluster's fault.
+    invalid = not isinstance(error, JudgeUnavailableError | JudgeRejectedError)
+    state = "failed" if invalid and claimed.invalid_answers + 1 >= max_attempts else "waiting"
     with database.transaction() as connection:
-        Store(connection).postpone_consolidation(consolidation, state, wait=wait, reason=str(error), spend=error.spend)
-    log.warning("cluster %s is not judged (%s) and stays as it is: %s", consolidation, state, error)
-    if rejected:
+        Store(connection).postpone_consolidation(
+            claimed.id,
+            state,
+            wait=_wait(error, claimed.attempts),
+            reason=str(error),
+            invalid=invalid,
+            spend=error.spend,
+        )
+    log.warning("cluster %s is not judged (%s) and stays as it is: %s", claimed.id, state, error)
+    if isinstance(error, JudgeRejectedError):
         raise error
-    return Outcome(state=state, consolidation=consolidation, reason=str(error))
+    return Outcome(state=state, consolidation=claimed.id, reason=str(error))
+
+
+def _wait(error: JudgeError, attempts: int) -> float:
+    if isinstance(error, JudgeRejectedError):
+        return _LONGEST_WAIT
+    asked = error.retry_after if isinstance(error, JudgeUnavailableError) and error.retry_after else 0.0
+    return min(max(_FIRST_WAIT * 2.0 ** min(attempts - 1, 10), asked), _LONGEST_WAIT)
 
 
 def _carry_out(

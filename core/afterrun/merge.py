@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from afterrun.models import Member
-from afterrun.reading import read
-from afterrun.words import sentences, skeleton
+from afterrun.reading import read, sentences, skeleton
 
 _ENDS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
 

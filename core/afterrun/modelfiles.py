@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +74,8 @@ def load_tokenizer(path: str, *, max_tokens: int | None = None) -> Tokenizer:
         raise EmbeddingError(
             f"the tokenizer {file} cannot be read ({error}): save the model again with a fast tokenizer"
         ) from error
+    # Its threads do not survive a fork, and a forked worker would print a warning instead of using them.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if max_tokens is not None:
@@ -235,10 +238,8 @@ def _dimension(folder: Path) -> int:
 
 
 def _max_tokens(folder: Path) -> int:
-    for kind, place in _modules(folder):
-        stated = (
-            _read_json(place / "sentence_bert_config.json").get("max_seq_length") if kind == "Transformer" else None
-        )
+    for config in _configs(folder, "Transformer", "sentence_bert_config.json"):
+        stated = config.get("max_seq_length")
         if isinstance(stated, int) and stated > 2:
             return stated
     limits = (
@@ -251,10 +252,10 @@ def _max_tokens(folder: Path) -> int:
     return min(usable)
 
 
-def _configs(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
+def _configs(folder: Path, kind: str, file: str = "config.json") -> Iterator[dict[str, Any]]:
     for module, place in _modules(folder):
         if module == kind:
-            yield _read_json(place / "config.json")
+            yield _read_json(place / file)
 
 
 def _read_json(file: Path) -> dict[str, Any]:

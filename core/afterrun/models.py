@@ -29,16 +29,20 @@ def parse_time(value: str | datetime) -> datetime:
         InputError: the text is no ISO 8601 time.
     """
     if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError as error:
-            raise InputError(f"{value[:40]!r} is no time: write ISO 8601, such as 2026-01-31T12:00:00Z") from error
+        value = _from_iso(value)
     if value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
     try:
         return value.astimezone(UTC)
     except OverflowError as error:
         raise InputError(f"{value} is out of the range of times that UTC can name") from error
+
+
+def _from_iso(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InputError(f"{text[:40]!r} is no time: write ISO 8601, such as 2026-01-31T12:00:00Z") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,11 +33,21 @@ _ROUNDS: Final = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """A kind of secret: the named group `secret` of `regex` (the whole match, if there is none) is replaced."""
+    """A kind of secret: what `regex` matches is replaced, but for its named group `before`, if it has one.
+
+    Only assignments are different: they are looked at once more, as most of them assign no secret.
+    """
 
     kind: str
     regex: re.Pattern[str]
     meaning: str
+
+    def masked(self, text: str) -> str:
+        """`text` with its secrets of this kind replaced by `[redacted:<kind>]`."""
+        if self.regex is _ASSIGNMENT:
+            return self.regex.sub(partial(_masked_assignment, self.kind), text)
+        before = r"\g<before>" if "before" in self.regex.groupindex else ""
+        return self.regex.sub(f"{before}[redacted:{self.kind}]", text)
 
 
 def _token(kind: str, start: str, body: str, meaning: str) -> Pattern:
@@ -62,7 +72,7 @@ _ASSIGNMENT: Final = re.compile(
     (?P<key>{_WORD})(?:\\*["']\]?)?   # key, "key", \"key\", ["key"]
     (?P<gap>[ \t]*+)(?P<sep>:=|=>|={{1,3}}|:|(?<=[ \t]))
     # an annotation: `: str = "value"`
-    (?:[ \t]*+[\w.]{{1,30}}(?:\[[\w., ]{{0,40}}\])?(?:[ ]\|[ ]\w{{1,20}})?[ \t]*+=(?=[ \t]*+[\w]{{0,2}}["']))?
+    (?:[ \t]*+[\w.]{{1,30}}+(?:\[[\w., ]{{0,40}}+\])?(?:[ ]\|[ ]\w{{1,20}}+)?[ \t]*+=(?=[ \t]*+[\w]{{0,2}}["']))?
     (?P<space>[ \t]*+)
     (?: [bBrRuUfF]{{0,2}} \\*+ (?: "(?P<double>(?:[^"\\\n]|\\[^"\n])*+) | '(?P<single>(?:[^'\\\n]|\\[^'\n])*+) )
       | (?P<bare>{_UNQUOTED}) (?P<code>[(\[{{]|["'](?=\w))? )
@@ -98,7 +108,7 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     _token("slack-token", "xapp-", r"[\w-]{10,}", "Slack app token"),
     Pattern(
         kind="slack-webhook",
-        regex=re.compile(r"hooks\.slack\.com/(?P<secret>(?:services|workflows|triggers)/[\w/-]{16,})", re.ASCII),
+        regex=re.compile(r"(?P<before>hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{16,}", re.ASCII),
         meaning="Path of a Slack webhook: who knows it can post",
     ),
     _token("aws-key-id", "A", r"(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16}(?![\w-])", "AWS access key id"),
@@ -113,19 +123,11 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     _token("huggingface-token", "hf_", r"[A-Za-z0-9]{30,}", "Hugging Face access token"),
     _token("jwt", "eyJ", r"[\w-]{5,}\.eyJ[\w-]{5,}(?:\.[\w-]*)?", "JSON Web Token: header and claims in base64"),
     Pattern(
-        kind="url-password",
-        regex=re.compile(
-            r"""://[^\s/?#:@"'<>]*+:(?!(?:\$?\{[^{}\s]*\}|\$\w+|\*+|%s|\[redacted:[\w-]+\])@)"""
-            r"""(?P<secret>[^\s/?#"'<>]+)(?=@)"""
-        ),
-        meaning="The password of a URL; scheme, user and host stay",
-    ),
-    Pattern(
         kind="authorization",
         regex=re.compile(
-            r"""[AaBb](?:(?<=[Aa])(?i:uthorization\\*["']?[ \t]*+[:=][ \t]*+\\*["']?(?:bearer|basic|token)[ \t]++)"""
-            r"""(?P<secret>[\w.~+/=-]{8,})"""
-            r"""|(?<=[Bb])(?<!\w[Bb])(?i:earer[ \t]++)(?=[A-Za-z._~+/=-]*+[0-9])(?P<bare>[\w.~+/=-]{20,}))""",
+            r"""(?P<before>[AaBb](?:(?<=[Aa])(?i:uthorization\\*["']?[ \t]*+[:=][ \t]*+\\*["']?"""
+            r"""(?:bearer|basic|token)[ \t]++)(?=[\w.~+/=-]{8})"""
+            r"""|(?<=[Bb])(?<!\w[Bb])(?i:earer[ \t]++)(?=[A-Za-z._~+/=-]*+[0-9])(?=[\w.~+/=-]{20})))[\w.~+/=-]++""",
             re.ASCII,
         ),
         meaning="Credentials of an Authorization header, or after the word Bearer",
@@ -134,6 +136,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         kind="secret",
         regex=_ASSIGNMENT,
         meaning="A value assigned to a name that ends in password, token, secret, api_key …: `password=…`",
+    ),
+    Pattern(
+        kind="url-password",
+        regex=re.compile(
+            r"""(?P<before>://[^\s/?#:@"'<>]*+:)(?!(?:\$?\{[^{}\s]*\}|\$\w+|\*+|%s|\[redacted:[\w-]+\])@)"""
+            r"""[^\s/?#"'<>]+(?=@)"""
+        ),
+        meaning="The password of a URL; scheme, user and host stay",
     ),
 )
 
@@ -155,8 +165,7 @@ def scrub(text: str) -> str:
     """Return `text` without NUL and lone surrogates, without private blocks and with secrets masked."""
     text = _without_private(_clean(text))
     for pattern in PATTERNS:
-        mask = _masked_assignment if pattern.regex is _ASSIGNMENT else _masked
-        text = pattern.regex.sub(partial(mask, pattern.kind), text)
+        text = pattern.masked(text)
     return text
 
 
@@ -202,17 +211,11 @@ def _outside_private(text: str) -> str:
     return "".join(kept) + (text[start:] if depth == 0 else "")
 
 
-def _masked(kind: str, found: re.Match[str]) -> str:
-    return _cut(kind, found, found.lastgroup or 0)
-
-
 def _masked_assignment(kind: str, found: re.Match[str]) -> str:
     group = next(name for name in ("double", "single", "bare") if found[name] is not None)
     secret = _is_bare_secret(found) if group == "bare" else _is_quoted_secret(found)
-    return _cut(kind, found, group) if secret else found[0]
-
-
-def _cut(kind: str, found: re.Match[str], group: str | int) -> str:
+    if not secret:
+        return found[0]
     start, end = found.start(group) - found.start(), found.end(group) - found.start()
     return f"{found[0][:start]}[redacted:{kind}]{found[0][end:]}"
 

@@ -47,6 +47,7 @@ class RunTotals:
     """Rows of a run store: `runs` = `empty` (no summary, never indexed) + `indexed` + `unindexed`.
 
     `oldest_unindexed` is the earliest readable `created_at` of the unindexed rows, None where there is none.
+    `other_database` says that rows were indexed into another database than the one asked about.
     """
 
     runs: int
@@ -54,6 +55,7 @@ class RunTotals:
     indexed: int
     unindexed: int
     oldest_unindexed: datetime | None
+    other_database: bool = False
 
 
 class RunStore:
@@ -149,20 +151,22 @@ class RunStore:
         with self._session() as connection:
             pending = "1" if _is_other_database(connection, database_id) else "indexed IS NOT 1"
             counts = (
-                f"SELECT count(*), coalesce(sum({_FILLED}), 0), coalesce(sum({_FILLED} AND {pending}), 0) FROM runs"  # noqa: S608
+                f"SELECT count(*), coalesce(sum({_FILLED}), 0), coalesce(sum({_FILLED} AND {pending}), 0) FROM runs"
             )
             runs, filled, unindexed = connection.execute(counts, {"blank": _BLANK}).fetchone()
             dates = connection.execute(
-                f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {_FILLED}",  # noqa: S608
+                f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {_FILLED}",
                 {"blank": _BLANK},
             )
             times = [when for (text,) in dates if (when := _time(text)) is not None]
+            indexed_into = meta(connection, "database_id")
         return RunTotals(
             runs=runs,
             empty=runs - filled,
             indexed=filled - unindexed,
             unindexed=unindexed,
             oldest_unindexed=min(times, default=None),
+            other_database=database_id is not None and indexed_into not in (None, database_id),
         )
 
     def recall(self, repo: str, recent_runs: int = 3) -> str:
@@ -200,7 +204,7 @@ class RunStore:
         return self._runs(connection, "id = :row", row=row)[0]
 
     def _runs(self, connection: sqlite3.Connection, where: str, **values: object) -> list[Run]:
-        rows = connection.execute(f"SELECT {_ROW} FROM runs WHERE {where}", {"blank": _BLANK, **values})  # noqa: S608
+        rows = connection.execute(f"SELECT {_ROW} FROM runs WHERE {where}", {"blank": _BLANK, **values})
         return [self._run(row) for row in rows]
 
     def _run(self, row: Sequence[object]) -> Run:

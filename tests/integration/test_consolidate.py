@@ -74,7 +74,8 @@ def test_a_merge_keeps_type_tags_age_and_lineage_and_deletes_nothing(memory: Mem
         assert outcome.state == "merged"
         assert outcome.canonical is not None
         (canonical,) = judged.get(outcome.canonical)
-        assert (canonical.source_type, canonical.importance) == ("decision", pytest.approx(0.9))
+        assert canonical.source_type == "decision"
+        assert canonical.importance == pytest.approx(0.9)
         assert canonical.metadata["tags"] == ["db", "pg"]
         origins = canonical.metadata["consolidated_from"]
         assert isinstance(origins, list)

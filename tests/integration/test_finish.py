@@ -33,9 +33,12 @@ BOUND = 0.3
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ValkeyServer]:
     monkeypatch.setenv("AFTERRUN_HOME", str(tmp_path / "home"))
-    with ValkeyServer() as server:
-        monkeypatch.setenv("REDIS_URL", f"{server.connection_url}/0")
-        yield server
+    server = ValkeyServer()
+    server.start()
+    monkeypatch.setenv("REDIS_URL", f"{server.connection_url}/0")
+    yield server
+    if server.is_running():
+        server.stop()
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 from messages_api import HANGS, MessagesApi, Reply, Step, answer, error, merge_all, message, relate_all, verdict
 
 from afterrun.errors import JudgeError, JudgeRejectedError, JudgeUnavailableError, Spend
-from afterrun.haiku import HaikuJudge, choose_judge
-from afterrun.judge import DeterministicJudge
+from afterrun.judge import DeterministicJudge, HaikuJudge, choose_judge
 from afterrun.models import Member, Verdict
 from afterrun.settings import load
 

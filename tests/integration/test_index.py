@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,10 @@ def saved(runs: RunStore, count: int, repo: str = "acme/app") -> list[Run]:
             for number in range(count)
         ]
     )
+
+
+def broken_embedder(chunker: Chunker, fail_on: Callable[[str], bool]) -> HashEmbedder:
+    return HashEmbedder(path=chunker.spec.path, fail_on=fail_on)
 
 
 def memories_of(database: Database) -> int:
@@ -109,7 +113,7 @@ def test_a_failing_embedder_leaves_rows_pending_and_marks_nothing_failed(
 ) -> None:
     saved(runs, 5)
     index.index_store(database, runs, chunker)
-    broken = HashEmbedder(fail_on=lambda text: True)
+    broken = broken_embedder(chunker, lambda text: True)
     with pytest.raises(EmbeddingError):
         embed_pending(database, broken)
     with database.transaction() as connection:
@@ -119,7 +123,7 @@ def test_a_failing_embedder_leaves_rows_pending_and_marks_nothing_failed(
             False,
         )
         connection.execute("UPDATE chunks SET lease_until = NULL")
-    assert embed_pending(database, HashEmbedder()).embedded == 5
+    assert embed_pending(database, HashEmbedder(path=chunker.spec.path)).embedded == 5
 
 
 def test_an_older_file_is_migrated_on_opening_without_changing_its_rows(
@@ -142,7 +146,7 @@ def test_a_poison_run_is_isolated_counted_and_brought_back(
     saved(runs, 20)
     runs.save(Run(repo="acme/app", summary="The poison run."))
     index.index_store(database, runs, chunker)
-    poisoned = HashEmbedder(fail_on=lambda text: "poison" in text)
+    poisoned = broken_embedder(chunker, lambda text: "poison" in text)
     for attempt in range(3):
         done = embed_pending(database, poisoned, max_attempts=3)
         assert (done.embedded, done.failed) == (20 if attempt == 0 else 0, 1)
@@ -156,7 +160,7 @@ def test_a_poison_run_is_isolated_counted_and_brought_back(
     with pytest.raises(NotFoundError):
         repair.retry(database, [letter.id + 1], chunker)
     assert repair.retry(database, None, chunker) == 1
-    assert embed_pending(database, HashEmbedder()).embedded == 1
+    assert embed_pending(database, HashEmbedder(path=chunker.spec.path)).embedded == 1
 
 
 def test_a_message_that_is_no_run_goes_to_the_dead_letters(database: Database, chunker: Chunker) -> None:
@@ -213,9 +217,9 @@ def test_rows_count_as_unindexed_against_another_database(
     saved(runs, 3)
     index.index_store(database, runs, chunker)
     assert runs.totals(database_id="another").unindexed == 3
-    assert [store.other_database for store in memory.status().run_stores] == [False]
+    assert [store.totals and store.totals.other_database for store in memory.status().run_stores] == [False]
     runs.mark_indexed([1], database_id="another")
-    assert [store.other_database for store in memory.status().run_stores] == [True]
+    assert [store.totals and store.totals.other_database for store in memory.status().run_stores] == [True]
     assert index.index_store(database, runs, chunker).known == 3
 
 
@@ -276,7 +280,7 @@ def test_every_word_of_a_long_run_is_in_its_chunks(database: Database, chunker: 
 def test_a_vector_is_written_once_for_each_chunk(database: Database, chunker: Chunker, runs: RunStore) -> None:
     saved(runs, 600)
     index.index_store(database, runs, chunker)
-    embedder = HashEmbedder()
+    embedder = HashEmbedder(path=chunker.spec.path)
     with ThreadPoolExecutor(4) as pool:
         totals = list(pool.map(lambda _: embed_pending(database, embedder, limit=100).embedded, range(12)))
     assert sum(totals) == 600

@@ -150,9 +150,9 @@ def test_a_budget_is_kept_and_one_long_hit_does_not_stop_the_packing(memory: Mem
     for number in range(30):
         memory.remember(f"alpha beta gamma remark {number}")
     embed_all(memory, embedder)
-    recall = memory.recall("alpha beta", token_budget=200, min_results=3, explain=True)
+    recall = memory.recall("alpha beta", token_budget=60, min_results=3, explain=True)
     assert len(recall.hits) >= 3
-    assert recall.tokens <= 200
+    assert recall.tokens <= 60
     assert recall.tokens == sum(memory.chunker.count(hit.content) for hit in recall.hits)
     assert {item.reason for item in recall.withheld} == {"budget"}
     assert all(hit.content in recall.text for hit in recall.hits)
@@ -165,7 +165,8 @@ def test_identical_hits_collapse_within_a_project_but_never_below_min_results(
         memory.remember(text, created_at=NOW - timedelta(minutes=number))
     embed_all(memory, embedder)
     few = memory.recall("which port?", min_results=1, explain=True)
-    assert [hit.content for hit in few.hits] == ["The port is 5432.", "The port is 5433."]
+    assert len(few.hits) == 2
+    assert {"5432" in hit.content for hit in few.hits} == {True, False}
     assert {item.reason.split()[0] for item in few.withheld} == {"duplicate"}
     assert len(memory.recall("which port?", min_results=4).hits) == 4
 
@@ -203,8 +204,8 @@ def test_a_dead_database_is_an_error_and_not_an_empty_answer(memory: Memory) -> 
 
 def test_another_models_process_cannot_write(memory: Memory) -> None:
     with (
-        Memory(settings=memory.settings, embedder=HashEmbedder(model_id="other@test")) as other,
-        pytest.raises(ModelMismatchError, match="other@test"),
+        Memory(settings=memory.settings, embedder=HashEmbedder(128, path=memory.chunker.spec.path)) as other,
+        pytest.raises(ModelMismatchError, match="words-128@hash"),
     ):
         other.remember("Something.")
 

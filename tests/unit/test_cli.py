@@ -309,10 +309,11 @@ def test_a_short_command_loads_no_driver_model_or_broker(arguments: Sequence[str
 @pytest.mark.parametrize("name", ["recall", "search", "remember"])
 def test_defaults_are_the_librarys(name: str) -> None:
     library = inspect.signature(getattr(Memory, name)).parameters
-    for option in main.commands[name].params:
-        if option.name in library and isinstance(option, click.Option) and not option.multiple and not option.is_flag:
-            default = option.get_default(click.Context(main.commands[name]))
-            assert default == library[option.name].default, option.name
+    said = [option for option in main.commands[name].params if isinstance(option, click.Option) and option.show_default]
+    assert said
+    assert {option.name: option.default for option in said} == {
+        option.name: library[str(option.name)].default for option in said
+    }
 
 
 def test_totals_of_counts_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:

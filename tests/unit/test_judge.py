@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterrun.guards import GUARDS, first_refusal
-from afterrun.judge import MOST_MEMBERS, DeterministicJudge
+from afterrun.judge.deterministic import MOST_MEMBERS, DeterministicJudge
+from afterrun.judge.guards import GUARDS, first_refusal
 from afterrun.models import Member
 from afterrun.reading import read
 
@@ -254,7 +254,7 @@ def test_other_words_for_one_fact_are_the_same(pair: str) -> None:
         ("The export is slow today.", "The export was slow today.", "tense"),
         ("Data flows from Kafka to Spark.", "Data flows from Spark to Kafka.", "direction"),
         ("The job reads the table.", "The job sorts the table.", "content"),
-        ("The cache is shared.", "The cache is shared, but slowly.", "revision"),
+        ("The app cache is shared.", "The app cache is shared, but slowly.", "revision"),
         ("The API calls the worker.", "The worker calls the API.", "order"),
         ("Run it with --force now.", "Run it with -force now.", "symbols"),
         ("Le service est lent.", "Le service est tres lent.", "language"),

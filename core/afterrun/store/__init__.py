@@ -5,11 +5,11 @@ Methods take and return records of `models`; what they mean to each other is the
 
 from __future__ import annotations
 
-from afterrun.store.consolidations import ConsolidationQueries, members_hash
+from afterrun.store.consolidations import Claim, ConsolidationQueries, members_hash
 from afterrun.store.memories import MemoryQueries, SearchFilter, Totals, Vector, content_hash
 from afterrun.store.upkeep import DeadLetter, UpkeepQueries
 
-__all__ = ["DeadLetter", "SearchFilter", "Store", "Totals", "Vector", "content_hash", "members_hash"]
+__all__ = ["Claim", "DeadLetter", "SearchFilter", "Store", "Totals", "Vector", "content_hash", "members_hash"]
 
 
 class Store(MemoryQueries, UpkeepQueries, ConsolidationQueries):

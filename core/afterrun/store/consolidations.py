@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from afterrun.models import Cluster, Spend
@@ -13,6 +14,15 @@ from afterrun.store.base import Queries
 def members_hash(members: Sequence[UUID]) -> bytes:
     """What makes two clusters the same cluster: their members, in any order."""
     return hashlib.sha256("".join(sorted(str(member) for member in members)).encode()).digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A cluster taken for judging: how often it was taken so far, and how many answers could not be used."""
+
+    id: UUID
+    attempts: int
+    invalid_answers: int
 
 
 class ConsolidationQueries(Queries):
@@ -47,10 +57,10 @@ class ConsolidationQueries(Queries):
         ).fetchone()
         return row is not None
 
-    def claim_consolidation(self, members: Sequence[UUID], *, judge: str, lease: float) -> tuple[UUID, int] | None:
-        """Take a waiting cluster that `judge` has not judged yet; its id and the number of attempts, or None."""
-        row = self.run("claim_consolidation", members_hash=members_hash(members), judge=judge, lease=lease).fetchone()
-        return (row[0], row[1]) if row else None
+    def claim_consolidation(self, members: Sequence[UUID], *, judge: str, lease: float) -> Claim | None:
+        """Take a waiting cluster that `judge` has not judged yet; None where there is none, or another worker has it."""
+        found = self.records(Claim, "claim_consolidation", members_hash=members_hash(members), judge=judge, lease=lease)
+        return found[0] if found else None
 
     def waiting_consolidations(self, *, judge: str, limit: int) -> list[tuple[UUID, ...]]:
         """The members of clusters that are due and that `judge` has not judged yet."""
@@ -82,10 +92,18 @@ class ConsolidationQueries(Queries):
         )
 
     def postpone_consolidation(
-        self, consolidation: UUID, state: str, *, wait: float, reason: str, spend: Spend
+        self, consolidation: UUID, state: str, *, wait: float, reason: str, invalid: bool, spend: Spend
     ) -> None:
-        """Record a failed attempt; the cluster is due again in `wait` seconds if `state` is waiting."""
-        self.run("postpone_consolidation", id=consolidation, state=state, wait=wait, reason=reason, **_spend_row(spend))
+        """Record a failed attempt, `invalid` if an answer could not be used; due again in `wait` seconds if waiting."""
+        self.run(
+            "postpone_consolidation",
+            id=consolidation,
+            state=state,
+            wait=wait,
+            reason=reason,
+            invalid=invalid,
+            **_spend_row(spend),
+        )
 
     def consolidations(
         self,

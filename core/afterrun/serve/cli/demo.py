@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import sqlite3
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +20,8 @@ from afterrun.serve.cli.output import progress, write_json
 from afterrun.serve.cli.program import Command
 from afterrun.serve.cli.questions import Question, draw
 from afterrun.serve.cli.runs import save_runs
-from afterrun.serve.cli.stack import make_stack
+from afterrun.serve.cli.stack import lazy_embedder, make_stack
+from afterrun.serve.cli.staging import Show, ended_by_signals, temporary_home
 from afterrun.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,47 +41,6 @@ _NOT_OURS: Final = (
     *("DATABASE_URL", "REDIS_URL", "AFTERRUN_RUN_STORE", "AFTERRUN_RUN_STORES"),
     *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
 )
-_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A finished stage: what it did, and how many seconds it took."""
-
-    name: str
-    seconds: float
-    result: str
-
-
-@dataclass(kw_only=True)
-class Show:
-    """What the demo tells while it runs: a line for each stage, on stderr if stdout is for JSON."""
-
-    as_json: bool
-    stages: list[Stage] = field(default_factory=list)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Time a stage and tell how it ended; what it gives takes the stage's result in words."""
-        results = [""]
-        started = time.monotonic()
-        try:
-            yield results.append
-        except BaseException:
-            self.line(click.style("✗ ", fg="red") + f"{name}: failed after {time.monotonic() - started:.1f} s")
-            raise
-        done = Stage(name=name, seconds=time.monotonic() - started, result=results[-1])
-        self.stages.append(done)
-        self.line(
-            click.style("✓ ", fg="green")
-            + f"{name:<42}"
-            + click.style(f"{done.seconds:6.1f} s", bold=True)
-            + f"  {done.result}"
-        )
-
-    def line(self, text: str = "") -> None:
-        """A line for people."""
-        click.echo(text, err=self.as_json)
 
 
 @click.command(cls=Command)
@@ -111,7 +67,7 @@ def demo(db: Path | None, path: Path, keep: bool, as_json: bool) -> None:
       afterrun demo --db path/to/memory.db
     """
     show = Show(as_json=as_json)
-    with _ended_by_signals(), _temporary_home(keep, show) as home:
+    with ended_by_signals(), temporary_home(keep, show) as home:
         environ = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
         environ["AFTERRUN_HOME"] = str(home)
         found = _run(home, environ, db, path, show)
@@ -124,7 +80,7 @@ def _run(home: Path, environ: dict[str, str], db: Path | None, path: Path, show:
     from afterrun.client import Memory
 
     settings = settings_module.load(environ)
-    stack = make_stack(settings, environ=environ)
+    stack = make_stack(settings, lazy_embedder(settings), environ=environ)
     try:
         with show.stage("Start Postgres, broker, workers, beat") as result:
             stack.start()
@@ -150,8 +106,9 @@ def _through(
         chunks = _wait_until_embedded(memory, settings.home / "logs" / "embed.log")
         result(f"{chunks} texts, found by their meaning from now on")
     seconds = time.monotonic() - started
-    show.line(f"\n{len(runs)} runs became memories in {seconds:.1f} s: {len(runs) / seconds:.0f} runs/s.\n")
-    return _ask(memory, runs, show)
+    answers = _ask(memory, runs, show)
+    show.line(f"{len(runs)} runs became memories in {seconds:.1f} s, {len(runs) / seconds:.3g} runs/s.")
+    return answers
 
 
 def _collect(path: Path, settings: Settings) -> str:
@@ -237,9 +194,9 @@ def _ask(memory: Memory, runs: Sequence[Run], show: Show) -> list[tuple[Question
     questions = draw(runs)
     if not questions:
         raise NotFoundError("no run has a word to ask for")
-    with show.stage("Load the model for questions"):
-        memory.recall("")
-        memory.recall("warm up")
+    with show.stage("Load the model for questions") as result:
+        memory.embedder.encode([questions[0].text])
+        result("once; it stays loaded while the stack runs")
     answers = []
     for question in questions:
         started = time.monotonic()
@@ -256,44 +213,14 @@ def _ask(memory: Memory, runs: Sequence[Run], show: Show) -> list[tuple[Question
 def _show_hits(question: Question, hits: Sequence[Hit], show: Show) -> None:
     for place, hit in enumerate(hits, 1):
         if not show.as_json:
-            write_block(place, hit, parts=True, lines=3)
-        if _tells(hit, question.run):
-            show.line(click.style("    ↑ the run that the question was drawn from\n", fg="cyan"))
+            note = "the run that was asked for" if _tells(hit, question.run) else ""
+            write_block(place, hit, parts=True, lines=3, note=note)
 
 
 def _tells(hit: Hit, run: Run) -> bool:
-    """Whether a hit is the memory of `run`, or one that was merged from several."""
+    """Whether a hit is the memory of `run`, of one with the same text, or one that was merged from several."""
     if "consolidated_from" in hit.metadata:
         return True
-    if run.run_id:
-        return hit.project == run.repo and hit.metadata.get("run_id") == run.run_id
+    if run.run_id and (hit.project, hit.metadata.get("run_id")) == (run.repo, run.run_id):
+        return True
     return run.summary.startswith(hit.content.removesuffix(" …")[:200])
-
-
-@contextmanager
-def _temporary_home(keep: bool, show: Show) -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="afterrun-demo-")).resolve()
-    try:
-        yield home
-    finally:
-        if keep:
-            show.line(f"Kept: {home}")
-        else:
-            # Under root, Postgres may lie elsewhere behind a link.
-            shutil.rmtree((home / "postgres").resolve(), ignore_errors=True)
-            shutil.rmtree(home, ignore_errors=True)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End as with Ctrl-C, so that everything is stopped and removed."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -30,15 +30,17 @@ def write_withheld(withheld: Sequence[Withheld]) -> None:
     write_table(("score", "id", "withheld because of"), rows)
 
 
-def write_block(place: int, hit: Hit, *, parts: bool, lines: int = _LINES) -> None:
-    """One hit as a headline, its text, and the parts of its score."""
+def write_block(place: int, hit: Hit, *, parts: bool, lines: int = _LINES, note: str = "") -> None:
+    """One hit as a headline with a remark, its text without blank lines, and the parts of its score."""
     origin = f"{hit.project} · {hit.source_type} · {hit.created_at:%Y-%m-%d}"
     click.echo(click.style(f"{place:>2}  {hit.score:.3f}", bold=True, fg="green") + f"  {origin}  " + _dim(str(hit.id)))
-    text = printable(hit.content.strip()).splitlines()
+    if note:
+        click.echo(click.style(f"    ← {note}", fg="cyan"))
+    text = [line for line in printable(hit.content).splitlines() if line.strip()]
     for line in text[:lines]:
         click.echo(f"    {line}")
     if len(text) > lines:
-        click.echo(_dim(f"    … {len(text) - lines} more lines"))
+        click.echo(_dim(f"    … and {len(text) - lines} more"))
     if parts:
         click.echo(_dim(f"    {parts_of(hit)}"))
     click.echo()

@@ -6,6 +6,7 @@ Results go to stdout; progress and remarks to stderr.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,6 +23,8 @@ Rows = Iterable[Sequence[object]]
 Progress = Callable[[int], None]
 """Hears how much of the total is done."""
 
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LEAST_WIDTH: Final = 12
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
@@ -75,9 +78,11 @@ def _write_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: s
 
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, column in enumerate(columns):
-        # Ids must be copied whole; the rest of a row gives way.
-        whole = all(" " not in row[place] and len(row[place]) <= len(str(UUID(int=0))) for row in cells)
-        table.add_column(column, no_wrap=whole, overflow="fold")
+        longest = max((len(row[place]) for row in cells), default=0)
+        # Names and ids must be copied whole; the rest of a row gives way, but not to columns of single letters.
+        whole = place == 0 or any(_ID.fullmatch(row[place]) for row in cells)
+        least = longest if whole else min(longest, _LEAST_WIDTH)
+        table.add_column(column, no_wrap=whole, overflow="fold", min_width=least)
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

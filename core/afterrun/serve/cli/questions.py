@@ -24,7 +24,22 @@ _BORING: Final = {
     *("their", "them", "then", "there", "these", "they", "this", "those", "through", "under", "until", "used", "uses"),
     *("using", "very", "want", "well", "were", "what", "when", "where", "which", "while", "will", "with", "without"),
     *("would", "your", "redacted", "private", "merge", "merged", "branch", "commit", "change", "changes", "changed"),
-    *("update", "updated", "updates", "remove", "removed", "added", "adds"),
+    *(
+        "update",
+        "updated",
+        "updates",
+        "remove",
+        "removed",
+        "removes",
+        "added",
+        "adds",
+        "adding",
+        "seem",
+        "seems",
+        "still",
+    ),
+    *("fixed", "fixes", "fixing", "instead", "sure", "work", "works", "working", "able", "might"),
+    *("within", "right", "really", "actually", "already", "first", "last", "next", "previous", "following"),
 }
 
 
@@ -46,7 +61,7 @@ def draw(runs: Sequence[Run]) -> list[Question]:
     able = [entry for entry in ranked if len(entry[1]) >= WORDS] or ranked
     if not able:
         return []
-    (first, its_words), (second, other_words) = able[len(able) // 3], able[-1 - len(able) // 3]
+    (first, its_words), (second, other_words) = able[len(able) // 4], able[-1 - len(able) // 4]
     if second is first:
         other_words = other_words[WORDS:] or other_words
     return [_question(_FORMS[0], first, its_words[:WORDS]), _question(_FORMS[1], second, other_words[:WORDS])]

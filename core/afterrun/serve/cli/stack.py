@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from afterrun.errors import ConfigurationError, ModelMismatchError
+from afterrun.errors import ConfigurationError, EmbeddingError, ModelMismatchError
 from afterrun.serve.cli.output import say, waiting, write_json, write_table
 from afterrun.serve.cli.program import Command, load_settings
 from afterrun.settings import Settings, masked_url
 
 if TYPE_CHECKING:
+    from afterrun.embed import Embedder
     from afterrun.local import Command as StackCommand
     from afterrun.local import Stack
     from afterrun.local.embedding import LoadModel, Vectors
@@ -45,7 +48,8 @@ def up(detach: bool, flower: bool, as_json: bool) -> None:
         _report(load_settings(), flower, "`afterrun down` stops it", as_json=as_json)
         return
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    stack = make_stack(settings, flower=flower)
+    embedder = lazy_embedder(settings)
+    stack = make_stack(settings, embedder, flower=flower)
     with ExitStack() as starting:
         starting.enter_context(waiting("starting …"))
 
@@ -53,6 +57,7 @@ def up(detach: bool, flower: bool, as_json: bool) -> None:
             starting.close()
             _report(load_settings(), flower, "Ctrl-C stops it", as_json=as_json)
             sys.stdout.flush()
+            threading.Thread(target=_load_ahead, args=[embedder], name="load-model").start()
 
         stack.run_forever(on_started=report)
     say("stopped")
@@ -116,19 +121,27 @@ def config(as_json: bool) -> None:
         write_table(columns, rows)
 
 
-def make_stack(settings: Settings, *, flower: bool = False, environ: dict[str, str] | None = None) -> Stack:
-    """The local stack of these settings; it migrates the database and embeds questions for other commands."""
+def make_stack(
+    settings: Settings, embedder: Embedder, *, flower: bool = False, environ: dict[str, str] | None = None
+) -> Stack:
+    """The local stack of these settings; it migrates the database, and answers other commands with `embedder`."""
     from afterrun.local import Stack, default_commands
 
     extra = (_flower_command(),) if flower else ()
-    inherited = {} if environ is None else {"environ": environ}
     return Stack(
         settings,
         migrate=lambda url: _migrate(settings, url),
-        load_model=_model_loader(settings),
+        load_model=_model_loader(embedder),
         commands=(*default_commands(settings), *extra),
-        **inherited,
+        environ=os.environ if environ is None else environ,
     )
+
+
+def lazy_embedder(settings: Settings) -> Embedder:
+    """The settings' embedding model, which is loaded (and once converted) when it is first needed."""
+    from afterrun.embed import LazyEmbedder, model_spec
+
+    return LazyEmbedder(model_spec(settings.model), cache=settings.home / "models")
 
 
 def bring_up_to_date(settings: Settings, url: str) -> Migrated:
@@ -143,17 +156,23 @@ def _migrate(settings: Settings, url: str) -> None:
     bring_up_to_date(settings, url)
 
 
-def _model_loader(settings: Settings) -> LoadModel:
-    from afterrun.embed import load_embedder, model_spec
-
+def _model_loader(embedder: Embedder) -> LoadModel:
     def load(model_id: str) -> Callable[[list[str]], Vectors]:
-        spec = model_spec(settings.model)
-        if model_id != spec.id:
-            raise ModelMismatchError(f"this stack embeds with {spec.id}, not with {model_id}: set AFTERRUN_MODEL alike")
-        embedder = load_embedder(spec, cache=settings.home / "models")
+        if model_id != embedder.spec.id:
+            raise ModelMismatchError(
+                f"this stack embeds with {embedder.spec.id}, not with {model_id}: set AFTERRUN_MODEL alike"
+            )
         return lambda texts: embedder.encode(texts).tolist()
 
     return load
+
+
+def _load_ahead(embedder: Embedder) -> None:
+    """Load the model, so that the first question does not wait for it."""
+    try:
+        embedder.encode(["ready?"])
+    except EmbeddingError as error:
+        logging.getLogger(__name__).error("questions cannot be embedded: %s", error)
 
 
 def _start_detached(settings: Settings, flower: bool) -> None:

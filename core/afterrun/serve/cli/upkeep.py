@@ -33,9 +33,9 @@ def status(as_json: bool) -> None:
     Example:
       afterrun status --json
     """
-    from afterrun import care
-
     with open_memory() as memory:
+        from afterrun import care
+
         found = memory.status()
         letters = care.dead_letters(memory.database) if found.dead_letters else []
     if as_json:
@@ -218,7 +218,7 @@ def _store_row(store: RunStoreStatus, now: datetime) -> tuple[object, ...]:
     if store.totals is None:
         return "", "", "", "", "", store.path, f"cannot be read: {store.error}"
     totals = store.totals
-    note = "its rows were indexed into another database: they count as unindexed here" if store.other_database else ""
+    note = "its rows were indexed into another database: they count as unindexed here" if totals.other_database else ""
     oldest = ago(totals.oldest_unindexed, now)
     return totals.runs, totals.indexed, totals.unindexed, oldest, totals.empty, store.path, note
 

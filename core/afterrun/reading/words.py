@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from afterrun.vocabulary import IRREGULAR, SYNONYMS, UNSTEMMED
+from afterrun.reading.vocabulary import IRREGULAR, SYNONYMS, UNSTEMMED
 
 Kind = Literal["word", "number", "code", "operator", "break"]
 

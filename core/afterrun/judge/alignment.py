@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from afterrun.reading import Item, ItemKind, Reading
-from afterrun.words import canonical
+from afterrun.reading import Item, ItemKind, Reading, canonical
 
 _LONGEST_ACRONYM: Final = 5
 

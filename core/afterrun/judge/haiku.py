@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from afterrun.answer import SCHEMA, TOOL, verdict
 from afterrun.errors import JudgeError, JudgeRejectedError, JudgeUnavailableError, Spend
-from afterrun.judge import MOST_MEMBERS, DeterministicJudge, Judge, Similarity, newest_first
+from afterrun.judge.answer import SCHEMA, TOOL, verdict
+from afterrun.judge.deterministic import MOST_MEMBERS, DeterministicJudge, Judge, Similarity, newest_first
 from afterrun.models import Member, Verdict
 from afterrun.redact import scrub
 from afterrun.settings import Settings

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from afterrun.guards import Refusal, first_refusal
+from afterrun.judge.guards import Refusal, first_refusal
 from afterrun.models import Member, Verdict
 from afterrun.reading import Reading, read
 

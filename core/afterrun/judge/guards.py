@@ -6,15 +6,15 @@ merge, one that stays silent costs a memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
-from afterrun import lexicon
-from afterrun.alignment import Alignment, align
-from afterrun.reading import Item, Reading
-from afterrun.vocabulary import UNITS
+from afterrun.judge import order
+from afterrun.judge.alignment import Alignment, align
+from afterrun.judge.order import against, some
+from afterrun.reading import Reading, lexicon
+from afterrun.reading.vocabulary import UNITS
 
 LONG: Final = 80
 """Items from which a text is compared by whole sentences: its words would be found in any other long text."""
@@ -40,11 +40,6 @@ class Pair:
     a: Reading
     b: Reading
     alignment: Alignment
-
-    @property
-    def shared(self) -> frozenset[str]:
-        """The keys that stand in both."""
-        return self.a.keys & self.b.keys
 
 
 Guard = Callable[[Pair], str | None]
@@ -76,7 +71,7 @@ def _language(pair: Pair) -> str | None:
 def _numbers(pair: Pair) -> str | None:
     only_a, only_b = pair.alignment.quantities
     if only_a and only_b:
-        return _against(only_a, only_b)
+        return against(only_a, only_b)
     extra, other = (only_a, pair.b) if only_a else (only_b, pair.a)
     taken = {_dimension(key) for key in other.keys_of("quantity")}
     beside = (key for key in sorted(extra - {"number:1"}) if _dimension(key) in taken)
@@ -89,7 +84,7 @@ def _dimension(key: str) -> str:
 
 def _identifiers(pair: Pair) -> str | None:
     only_a, only_b = pair.alignment.codes
-    return _against(only_a, only_b) if only_a and only_b else None
+    return against(only_a, only_b) if only_a and only_b else None
 
 
 def _comparison(pair: Pair) -> str | None:
@@ -106,7 +101,7 @@ def _quantifiers(pair: Pair) -> str | None:
         return _differ(a, b)
     counted = pair.alignment.quantities[0 if b else 1] if a != b else frozenset()
     if counted:
-        return f"'all' against {_some(counted)}"
+        return f"'all' against {some(counted)}"
     return _differ(pair.a.heads.get("only", frozenset()), pair.b.heads.get("only", frozenset()))
 
 
@@ -119,7 +114,7 @@ def _modality(pair: Pair) -> str | None:
 
 def _tense(pair: Pair) -> str | None:
     a, b = pair.a.tenses, pair.b.tenses
-    return _against(a, b) if a and b and not a & b else None
+    return against(a, b) if a and b and not a & b else None
 
 
 def _revision(pair: Pair) -> str | None:
@@ -144,102 +139,25 @@ def _opposed(x: str, y: str) -> bool:
 
 def _time_zones(pair: Pair) -> str | None:
     only_a, only_b = (side & lexicon.TIME_ZONES for side in pair.alignment.surfaces)
-    return _against(only_a, only_b) if only_a and only_b else None
+    return against(only_a, only_b) if only_a and only_b else None
 
 
 def _units(pair: Pair) -> str | None:
     only_a, only_b = (frozenset(word for word in side if word in UNITS) for side in pair.alignment.surfaces)
-    return _against(only_a, only_b) if only_a and only_b else None
+    return against(only_a, only_b) if only_a and only_b else None
 
 
 def _entities(pair: Pair) -> str | None:
     only_a, only_b = pair.alignment.names
-    return _against(only_a, only_b) if only_a and only_b else None
+    return against(only_a, only_b) if only_a and only_b else None
 
 
 def _direction(pair: Pair) -> str | None:
-    """Two shared words that changed places behind a preposition, or one that stands behind its opposite."""
-    a, b = pair.a.heads, pair.b.heads
-    for marker in sorted(a.keys() & b.keys()):
-        left, right = (a[marker] - b[marker]) & pair.b.keys, (b[marker] - a[marker]) & pair.a.keys
-        if left and right and marker in lexicon.DIRECTED:
-            return f"{marker}: {_against(left, right)}"
-    for marker, opposite in sorted(lexicon.OPPOSED_MARKERS):
-        moved = a.get(marker, frozenset()) & b.get(opposite, frozenset()) - b.get(marker, frozenset())
-        if moved:
-            return f"{_some(moved)}: {marker} against {opposite}"
-    return _temporal(pair) or _voice(pair.a, pair.b) or _voice(pair.b, pair.a)
-
-
-def _temporal(pair: Pair) -> str | None:
-    a, b = (reading.marked & {"before", "after", "until", "since", "against"} for reading in (pair.a, pair.b))
-    return _against(a - b, b - a) if a - b and b - a else None
-
-
-_VOICE: Final = frozenset({"by", "in"})
-
-
-def _voice(active: Reading, passive: Reading) -> str | None:
-    """Who is named with `by`, or holds with `in`, in one text only, and yet stands behind the same verb in both."""
-    places, before = _places(active.items), None
-    for item in passive.items:
-        named = item.marker in _VOICE and item.key in passive.heads.get(item.marker, ()) and item.key in places
-        if named and not places[item.key][1].marker and before in places and places[before][0] < places[item.key][0]:
-            return f"{item.key!r} with and without {item.marker}"
-        before = item.key
-    return None
+    return order.changed_direction(pair.a, pair.b)
 
 
 def _order(pair: Pair) -> str | None:
-    """Two words that changed places around a third one, or around nothing, without a word that would explain it."""
-    a, b = _places(pair.a.items), _places(pair.b.items)
-    shared = [key for key in a if key in b]
-    if len(shared) > LONG:
-        return None
-    if pair.a.sequenced and pair.b.sequenced and shared != [key for key in b if key in a]:
-        return "the text tells an order, and the words stand in another one"
-    for u, v in combinations(shared, 2):
-        if b[u][0] > b[v][0] and _exchanged(a, b, u, v):
-            return f"{u} and {v} changed places"
-    return _association(pair)
-
-
-_Places = dict[str, tuple[int, Item]]
-
-
-def _places(items: Iterable[Item]) -> _Places:
-    places: _Places = {}
-    for at, item in enumerate(items):
-        places.setdefault(item.key, (at, item))
-    return places
-
-
-def _exchanged(a: _Places, b: _Places, u: str, v: str) -> bool:
-    """Whether u…w…v became v…w…u, each now in the other's part: no change of voice explains that."""
-    if a[u][1].marker != b[v][1].marker or a[v][1].marker != b[u][1].marker:
-        return False
-    return any(a[u][0] < a[w][0] < a[v][0] and b[v][0] < b[w][0] < b[u][0] for w in a if w in b)
-
-
-def _association(pair: Pair) -> str | None:
-    """Two words of two clauses that exchanged their company: `x first, y second` and `y first, x second`."""
-    a, b = _company(pair.a), _company(pair.b)
-    shared = sorted(key for key in a if key in b)
-    for u, v in combinations(shared, 2):
-        mine, yours = a[u] - a[v], a[v] - a[u]
-        if mine & (b[v] - b[u]) and yours & (b[u] - b[v]):
-            return f"{u} and {v} exchanged their company"
-    return None
-
-
-def _company(reading: Reading) -> dict[str, frozenset[str]]:
-    clauses: dict[int, set[str]] = {}
-    for item in reading.items:
-        clauses.setdefault(item.clause, set()).add(item.key)
-    found: dict[str, set[str]] = {}
-    for item in reading.items:
-        found.setdefault(item.key, set()).update(clauses[item.clause] - {item.key})
-    return {key: frozenset(company) for key, company in found.items()}
+    return order.changed_places(pair.a, pair.b) if len(pair.a.keys & pair.b.keys) <= LONG else None
 
 
 def _length(pair: Pair) -> str | None:
@@ -261,19 +179,11 @@ def _contains(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
 
 def _content(pair: Pair) -> str | None:
     only_a, only_b = pair.alignment.only_a, pair.alignment.only_b
-    return _against(only_a, only_b) if only_a and only_b else None
+    return against(only_a, only_b) if only_a and only_b else None
 
 
 def _differ(a: frozenset[str], b: frozenset[str]) -> str | None:
-    return None if a == b else _against(a - b, b - a)
-
-
-def _against(a: Iterable[str], b: Iterable[str]) -> str:
-    return f"{_some(a)} against {_some(b)}"
-
-
-def _some(keys: Iterable[str]) -> str:
-    return ", ".join(repr(key[:30]) for key in sorted(keys)[:3]) or "nothing"
+    return None if a == b else against(a - b, b - a)
 
 
 GUARDS: Final[dict[str, Guard]] = {

@@ -25,7 +25,7 @@ STOP: Final = _words(
     to from into onto via per than then if be is are was were been being am have has had having do does did
     doing done get gets got getting gotten through under over about between among across within during because
     since such also too just already mentioned remember note noted reminder please fyi btw later actually
-    basically currently now really very quite simply said known once both own how why up out off ever"""
+    basically currently now really very quite simply said known once both own how why up out off ever set"""
 )
 """Function words and filler: a text says the same without them."""
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from afterrun import lexicon
-from afterrun.lexemes import Lexeme, lexemes
-from afterrun.words import canonical, normalise, sentences, skeleton, tokens
+from afterrun.reading import lexicon
+from afterrun.reading.lexemes import Lexeme, lexemes
+from afterrun.reading.words import canonical, normalise, sentences, skeleton, tokens
 
 LONGEST_READ: Final = 40_000
 """Characters beyond which a text is not read word by word; only an equal one is the same then."""

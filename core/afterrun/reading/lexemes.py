@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from afterrun.lexicon import STOP
-from afterrun.vocabulary import MONTHS, MULTIPLIERS, NUMBERS, PHRASES, SUFFIXES, UNITS
-from afterrun.words import Token
+from afterrun.reading.lexicon import STOP
+from afterrun.reading.vocabulary import MONTHS, MULTIPLIERS, NUMBERS, PHRASES, SUFFIXES, UNITS
+from afterrun.reading.words import Token
 
 LexemeKind = Literal["word", "name", "quantity", "code", "operator", "break"]
 
