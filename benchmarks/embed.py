@@ -1,18 +1,19 @@
 """Embedding speed: Afterrun's embedder against bare `SentenceTransformer.encode`, on the same texts in one run.
 
-`python -m benchmarks embed [FILE…] [--texts N] [--rounds N] [--threads N] [--json]`. A FILE has one text a line; without
-one the texts are short run notes, made from word tables with a fixed seed. The two take turns, both warm and with the
-same number of threads; the figures are medians of the rounds.
+`python -m benchmarks embed [FILE…] [--texts N] [--rounds N] [--threads N] [--json]`. A FILE has one text a line;
+without one the texts are short run notes, made from word tables with a fixed seed. The two take turns, both warm and
+with the same number of threads; the figures are medians of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -72,16 +73,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=500, help="how many notes to make where no file is given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queries", type=int, default=50)
-    parser.add_argument("--threads", type=int, default=len(_cores()), help="cores for either side")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="cores for either side")
     parser.add_argument("--cache", type=Path, help="folder of converted models; a scratch folder if not given")
-    parser.add_argument("--json", action="store_true", help="read by the caller")
     return parser.parse_args(argv)
-
-
-def _cores() -> Sequence[int] | set[int]:
-    import os
-
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
 def _sentence(rng: random.Random) -> str:
@@ -97,8 +91,11 @@ def _bare_torch(path: str, threads: int) -> Encode:
     import torch
     from sentence_transformers import SentenceTransformer
 
+    from afterrun.embed.torch_backend import quiet
+
     torch.set_num_threads(threads)
-    model = SentenceTransformer(path, device="cpu", local_files_only=True)
+    with quiet():
+        model = SentenceTransformer(path, device="cpu", local_files_only=True)
     return lambda texts: np.asarray(model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import psycopg
 from pgvector.psycopg import register_vector
@@ -28,6 +30,10 @@ _REFUSED_DATA: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.error
 _BROKEN_CONNECTION: Final = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
 
 
+_databases: WeakSet[Database] = WeakSet()
+_abandoned: list[ConnectionPool[Connection]] = []
+
+
 class Database:
     """A pool of connections to one database, opened on first use and anew in a forked child.
 
@@ -38,8 +44,9 @@ class Database:
         self.url = url
         self._timeout = timeout
         self._size = size
+        self._lock = threading.Lock()
         self._pool: ConnectionPool[Connection] | None = None
-        self._pid = 0
+        _databases.add(self)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -56,9 +63,10 @@ class Database:
 
     def close(self) -> None:
         """Close the pool; the next use opens it again."""
-        if self._pool is not None and self._pid == os.getpid():
-            self._pool.close()
-        self._pool = None
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
     def __enter__(self) -> Database:
         return self
@@ -67,24 +75,39 @@ class Database:
         self.close()
 
     def _opened(self) -> ConnectionPool[Connection]:
-        if self._pool is None or self._pid != os.getpid():
-            # A forked child must not share its parent's sockets: it leaves that pool alone and opens its own.
-            # The pool only says that time ran out; a first connection of our own says at once what is wrong.
-            psycopg.connect(self.url, **connect_arguments(self._timeout)).close()
-            self._pool = ConnectionPool(
-                self.url,
-                min_size=0,
-                max_size=self._size,
-                timeout=self._timeout,
-                max_idle=60,
-                configure=_configure,
-                check=ConnectionPool.check_connection,
-                reconnect_timeout=self._timeout,
-                kwargs=connect_arguments(self._timeout),
-                open=True,
-            )
-            self._pid = os.getpid()
-        return self._pool
+        with self._lock:
+            if self._pool is None:
+                # A pool only says that time ran out; a first connection of our own says at once what is wrong.
+                psycopg.connect(self.url, **connect_arguments(self._timeout)).close()
+                self._pool = ConnectionPool(
+                    self.url,
+                    min_size=0,
+                    max_size=self._size,
+                    timeout=self._timeout,
+                    max_idle=60,
+                    configure=_configure,
+                    check=ConnectionPool.check_connection,
+                    reconnect_timeout=self._timeout,
+                    kwargs=connect_arguments(self._timeout),
+                    open=True,
+                )
+            return self._pool
+
+    def _after_fork(self) -> None:
+        # The sockets are the parent's and the pool's threads did not survive the fork: a child neither uses nor closes
+        # them, and keeps the pool from being collected, which would wait for those threads.
+        self._lock = threading.Lock()
+        if self._pool is not None:
+            _abandoned.append(self._pool)
+            self._pool = None
+
+
+def _reset_after_fork() -> None:
+    for database in list(_databases):
+        database._after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @contextmanager

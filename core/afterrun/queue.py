@@ -63,6 +63,8 @@ REST_SECONDS: Final = 3.0
 """After a failure, how long the publisher refuses at once instead of letting each caller wait in turn."""
 EXIT_SECONDS: Final = 0.5
 """How long a process that exits waits at most for a message that is still on its way."""
+ONLY_COPY_EXIT_SECONDS: Final = 3.0
+"""The same for a message sent by `force`: its run store failed, so that the run is lost if the message is."""
 MOST_WAITING: Final = 1000
 """Messages that wait for a stuck publishing thread at most: they are the only copy of a run whose store failed too."""
 _SHOWN: Final = 60
@@ -102,6 +104,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._line: Line | None = None
         self._rests_until: float | None = None
+        self._only_copies: list[Job] = []
         _open_publishers.add(self)
 
     def warm(self) -> None:
@@ -131,7 +134,10 @@ class Publisher:
         def send(line: Line) -> None:
             line.send(task, dict(kwargs), kwargsrepr)
 
-        self._do(Job(send, keep=True), timeout, force=force)
+        job = Job(send, keep=True)
+        if force:
+            self._only_copies = [*(copy for copy in self._only_copies if not copy.done.is_set()), job]
+        self._do(job, timeout, force=force)
 
     def ping(self, timeout: float | None = None) -> None:
         """Ask the broker for a sign of life.
@@ -165,6 +171,11 @@ class Publisher:
         if line is not None:
             line.end()
             line.thread.join(wait)
+
+    @property
+    def holds_only_copies(self) -> bool:
+        """Whether a message that was sent by `force` is still on its way."""
+        return any(not copy.done.is_set() for copy in self._only_copies)
 
     def _do(self, job: Job, timeout: float | None, *, force: bool) -> None:
         line = self._thread()
@@ -210,6 +221,7 @@ class Publisher:
         # The thread did not survive the fork and its socket is the parent's: the child neither uses nor closes it.
         self._lock = threading.Lock()
         self._rests_until = None
+        self._only_copies = []
         if self._line is not None:
             _abandoned.append(self._line)
             self._line = None
@@ -221,9 +233,10 @@ def _forget_threads() -> None:
 
 
 def _send_what_is_left() -> None:
-    deadline = time.monotonic() + EXIT_SECONDS
+    started = time.monotonic()
     for publisher in list(_open_publishers):
-        publisher.close(max(deadline - time.monotonic(), 0.0))
+        most = ONLY_COPY_EXIT_SECONDS if publisher.holds_only_copies else EXIT_SECONDS
+        publisher.close(max(started + most - time.monotonic(), 0.0))
 
 
 os.register_at_fork(after_in_child=_forget_threads)

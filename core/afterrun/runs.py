@@ -150,14 +150,10 @@ class RunStore:
         """Counts for `status`; with `database_id`, rows indexed into another database count as unindexed."""
         with self._session() as connection:
             pending = "1" if _is_other_database(connection, database_id) else "indexed IS NOT 1"
-            counts = (
-                f"SELECT count(*), coalesce(sum({_FILLED}), 0), coalesce(sum({_FILLED} AND {pending}), 0) FROM runs"
-            )
-            runs, filled, unindexed = connection.execute(counts, {"blank": _BLANK}).fetchone()
-            dates = connection.execute(
-                f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {_FILLED}",
-                {"blank": _BLANK},
-            )
+            counts = f"count(*), coalesce(sum({_FILLED}), 0), coalesce(sum({_FILLED} AND {pending}), 0)"
+            runs, filled, unindexed = connection.execute(f"SELECT {counts} FROM runs", {"blank": _BLANK}).fetchone()
+            waiting = f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {_FILLED}"
+            dates = connection.execute(waiting, {"blank": _BLANK})
             times = [when for (text,) in dates if (when := _time(text)) is not None]
             indexed_into = meta(connection, "database_id")
         return RunTotals(

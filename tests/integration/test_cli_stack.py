@@ -65,6 +65,11 @@ class Home:
         return int(self.json("status")["status"]["pending_chunks"])
 
 
+def left_in(folder: Path) -> list[str]:
+    """What lies in `folder`, except for the cache that torch makes among the temporary files of its user."""
+    return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]
+
+
 def wait_for(condition: Callable[[], object], seconds: float = EMBED_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -109,7 +114,7 @@ def test_a_finished_run_is_recalled(home: Home, word: str) -> None:
 def test_a_second_index_adds_nothing(home: Home, tmp_path: Path, word: str) -> None:
     store = str(tmp_path / "memory.db")
     for number in range(3):
-        home.run("finish", "--repo", "shop", "--summary", f"{word} number {number}", "--store", store, REDIS_URL="")
+        home.run("finish", "--repo", "shop", "--summary", f"{word} number {number}", "--store", store)
     counts = [home.json("index", "--source", "memory", "--store", store)["total"] for _ in range(2)]
     # The workers may have been faster: then they were known at the first pass.
     assert counts[0]["failed"] == 0
@@ -212,7 +217,8 @@ def test_duplicates_are_consolidated_and_a_merge_is_undone(home: Home, word: str
     assert {original["memory"]["id"] for original in history["originals"]} <= set(merge["members"])
     assert merge["id"] in home.text("history", merge["canonical"])
     assert merge["id"] in home.text("consolidate", "--list")
-    assert home.json("undo", merge["id"])[0]["state"] == "undone"
+    assert home.json("undo", merge["id"])[0]["id"] == merge["id"]
+    assert merge["id"] in home.text("consolidate", "--list", "--state", "undone")
     assert all(record["is_active"] for record in home.json("get", *merge["members"]))
     assert home.refused("undo", merge["id"])["type"] == "ConflictError"
     assert home.json("undo", "--since", "2999-01-01") == []
@@ -270,6 +276,26 @@ def test_a_second_up_is_refused(home: Home) -> None:
     for options in ((), ("--detach",)):
         assert home.refused("up", *options)["type"] == "ConflictError"
     assert home.json("status")
+
+
+def test_the_demo_needs_no_history_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = Home(path=tmp_path / "untouched").run("demo", "--path", str(tmp_path), "--json", TMPDIR=str(tmp_path))
+    shown = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert "a packaged sample" in done.stderr
+    assert len(shown["answers"]) == 2
+    for answer in shown["answers"]:
+        assert answer["run"]["summary"] in [hit["content"] for hit in answer["found"]["hits"]]
+    assert left_in(tmp_path) == []
+
+
+def test_a_demo_that_fails_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_bytes(b"this is no database, " * 100)
+    done = Home(path=tmp_path).run("demo", "--db", str(tmp_path / "broken.db"), TMPDIR=str(tmp_path))
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "broken.db" in done.stderr
+    assert left_in(tmp_path) == ["broken.db"]
 
 
 def test_up_runs_in_the_foreground_until_it_is_told_to_stop() -> None:

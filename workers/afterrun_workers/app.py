@@ -5,9 +5,8 @@ The broker comes from Afterrun's own settings, whatever CELERY_* variables of a 
 
 from __future__ import annotations
 
-from afterrun.queue import celery_app
-
 from afterrun import settings as settings_module
+from afterrun.queue import celery_app
 from afterrun_workers.schedule import beat_schedule
 
 settings = settings_module.load()
@@ -30,9 +29,10 @@ app.conf.update(
     # Shorter than the stop_grace_period of docker-compose.yml, so that a task is put back and not killed with its
     # message.
     worker_soft_shutdown_timeout=20.0,
-    worker_enable_soft_shutdown_on_idle=True,
     worker_send_task_events=True,
     worker_hijack_root_logger=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
 )
+# By name, as only a worker needs it.
+app.Task.Request = "afterrun_workers.request:TextFreeRequest"

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
-from afterrun.embed import Embedder, load_embedder
 from celery.exceptions import Reject
 from celery.utils.log import get_task_logger
 
 from afterrun.client import Memory
+from afterrun.embed import Embedder, load_embedder
 from afterrun.errors import DatabaseUnavailableError
 from afterrun_workers.app import settings
 

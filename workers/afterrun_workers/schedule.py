@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from afterrun.queue import FIND_CLUSTERS, SWEEP
-
 from afterrun.settings import Settings
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, SWEEP
 from celery.utils.log import get_task_logger
 
 from afterrun import index, repair, vectors
+from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, SWEEP
 from afterrun_workers import runtime
 from afterrun_workers.app import app, settings
 

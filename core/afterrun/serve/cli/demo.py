@@ -70,7 +70,7 @@ def demo(db: Path | None, path: Path, keep: bool, as_json: bool) -> None:
     with ended_by_signals(), temporary_home(keep, show) as home:
         environ = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
         environ["AFTERRUN_HOME"] = str(home)
-        found = _run(home, environ, db, path, show)
+        found = _run(home, environ, db, path.absolute(), show)
     if as_json:
         answers = [{"question": question.text, "run": question.run, "found": answer} for question, answer in found]
         write_json({"stages": show.stages, "answers": answers})
@@ -80,31 +80,33 @@ def _run(home: Path, environ: dict[str, str], db: Path | None, path: Path, show:
     from afterrun.client import Memory
 
     settings = settings_module.load(environ)
-    stack = make_stack(settings, lazy_embedder(settings), environ=environ)
+    with show.stage("Collect finished runs") as result:
+        result(_copy(db, settings.run_store) if db else _collect(path, settings))
+    embedder = lazy_embedder(settings)
+    stack = make_stack(settings, embedder, environ=environ)
     try:
         with show.stage("Start Postgres, broker, workers, beat") as result:
             stack.start()
-            result("all on this machine, nothing installed")
+            result("all on this machine")
+        with show.stage("Load the embedding model") as result:
+            embedder.encode(["ready?"])
+            result(embedder.spec.id)
         with Memory(settings=settings_module.load(environ)) as memory:
-            return _through(memory, settings, db, path, show)
+            return _remember_and_ask(memory, settings, show)
     finally:
         stopping = time.monotonic()
         stack.stop()
         show.line(f"Stopped all of it in {time.monotonic() - stopping:.1f} s.")
 
 
-def _through(
-    memory: Memory, settings: Settings, db: Path | None, path: Path, show: Show
-) -> list[tuple[Question, Recall]]:
-    with show.stage("Collect finished runs") as result:
-        result(_copy(db, settings.run_store) if db else _collect(path, settings))
+def _remember_and_ask(memory: Memory, settings: Settings, show: Show) -> list[tuple[Question, Recall]]:
     started = time.monotonic()
-    with show.stage("Index them") as result:
+    with show.stage("Index the runs") as result:
         runs = _index(memory, settings.run_store)
         result(f"{len(runs)} runs, found by their words from now on")
     with show.stage("Embed them") as result:
-        chunks = _wait_until_embedded(memory, settings.home / "logs" / "embed.log")
-        result(f"{chunks} texts, found by their meaning from now on")
+        texts = _wait_until_embedded(memory, settings.home / "logs" / "embed.log")
+        result(f"{texts} texts, found by their meaning from now on")
     seconds = time.monotonic() - started
     answers = _ask(memory, runs, show)
     show.line(f"{len(runs)} runs became memories in {seconds:.1f} s, {len(runs) / seconds:.3g} runs/s.")
@@ -194,9 +196,6 @@ def _ask(memory: Memory, runs: Sequence[Run], show: Show) -> list[tuple[Question
     questions = draw(runs)
     if not questions:
         raise NotFoundError("no run has a word to ask for")
-    with show.stage("Load the model for questions") as result:
-        memory.embedder.encode([questions[0].text])
-        result("once; it stays loaded while the stack runs")
     answers = []
     for question in questions:
         started = time.monotonic()

@@ -20,6 +20,8 @@ def write_hits(hits: Sequence[Hit], *, parts: bool = False) -> None:
         for place, hit in enumerate(hits, 1):
             write_block(place, hit, parts=parts)
         return
+    if not hits:
+        return
     columns = (*_COLUMNS[:-1], *(_PART_COLUMNS if parts else ()), _COLUMNS[-1])
     write_table(columns, [_row(place, hit, parts) for place, hit in enumerate(hits, 1)])
 

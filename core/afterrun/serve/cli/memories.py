@@ -92,14 +92,14 @@ def recall(query: tuple[str, ...], token_budget: int, explain: bool, as_json: bo
       afterrun recall --project shop "how are orders stored?"
     """
     with open_memory() as memory:
-        found = memory.recall(" ".join(query), token_budget=token_budget, explain=explain, **where)
+        found = memory.recall(" ".join(query), token_budget=token_budget, explain=explain, **_restrictions(where))
     if as_json:
         write_json(found)
         return
     write_hits(found.hits, parts=explain)
     if explain and found.withheld:
         write_withheld(found.withheld)
-    say(f"{len(found.hits)} memories, {found.tokens} tokens" if found.hits else "no memory passes the filters")
+    say(f"found: {len(found.hits)}, {found.tokens} tokens" if found.hits else "no memory passes the filters")
 
 
 @click.command(cls=Command)
@@ -113,12 +113,12 @@ def search(query: tuple[str, ...], as_json: bool, **where: Any) -> None:
       afterrun search --source-type decision --since 2026-01-01 --limit 50 database
     """
     with open_memory() as memory:
-        hits = memory.search(" ".join(query), **where)
+        hits = memory.search(" ".join(query), **_restrictions(where))
     if as_json:
         write_json(hits)
         return
     write_hits(hits, parts=True)
-    say(f"{len(hits)} memories" if hits else "no memory passes the filters")
+    say(f"found: {len(hits)}" if hits else "no memory passes the filters")
 
 
 @click.command(cls=Command)
@@ -183,6 +183,11 @@ def history(memory_id: str, as_json: bool) -> None:
     for cluster in lineage.consolidations:
         reason = f": {one_line(cluster.reason)}" if cluster.reason else ""
         click.echo(f"consolidation {cluster.id} {cluster.state} {shown(cluster.updated_at)}{reason}")
+
+
+def _restrictions(where: dict[str, Any]) -> dict[str, Any]:
+    """The options as the library takes them: one that was not given restricts nothing."""
+    return {name: None if value == () else value for name, value in where.items()}
 
 
 def _tree(lineage: Lineage) -> Tree:

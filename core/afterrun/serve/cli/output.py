@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import click
@@ -76,7 +76,8 @@ def _write_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: s
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_header=any(columns), **style)
     for place, column in enumerate(columns):
         longest = max((len(row[place]) for row in cells), default=0)
         # Names and ids must be copied whole; the rest of a row gives way, but not to columns of single letters.
@@ -91,8 +92,9 @@ def _write_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: s
 def _write_plain(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> None:
     if title:
         click.echo(f"# {title}")
-    lines = [[column.upper() for column in columns], *cells]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    header = [[column.upper() for column in columns]] if any(columns) else []
+    lines = [*header, *cells]
+    widths = [max((len(line[place]) for line in lines), default=0) for place in range(len(columns))]
     for line in lines:
         *first, last = line
         padded = [cell.ljust(width) for cell, width in zip(first, widths, strict=False)]

@@ -122,7 +122,6 @@ def open_memory() -> Memory:
         memory.publisher = Publisher(
             settings.redis_url, visibility_timeout=settings.visibility_timeout, timeout=BROKER_SECONDS
         )
-        memory.publisher.warm()
     return memory
 
 

@@ -47,7 +47,8 @@ def up(detach: bool, flower: bool, as_json: bool) -> None:
         _start_detached(settings, flower)
         _report(load_settings(), flower, "`afterrun down` stops it", as_json=as_json)
         return
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("afterrun").setLevel(settings.log_level.upper())
     embedder = lazy_embedder(settings)
     stack = make_stack(settings, embedder, flower=flower)
     with ExitStack() as starting:

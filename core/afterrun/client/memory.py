@@ -1,17 +1,14 @@
-"""The library: `Memory` for programs, `AsyncMemory` for asyncio; both the same methods."""
+"""`Memory`: every verb as a method, with what it needs opened on first use."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Literal
 from uuid import UUID
 
 from afterrun import care, consolidate, index, recall, remember, repair
@@ -32,9 +29,6 @@ from afterrun.settings import Settings
 from afterrun.store import SearchFilter
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Memory:
@@ -286,46 +280,6 @@ def as_ids(ids: Iterable[UUID | str]) -> list[UUID]:
         return [value if isinstance(value, UUID) else UUID(value) for value in ids]
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError("a memory's id is a UUID, such as 0b8f1c9e-5d0a-4c7e-9a52-6f0d7f6a9b11") from error
-
-
-def _in_thread(
-    method: Callable[Concatenate[Memory, P], T],
-) -> Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, T]]:
-    async def call(self: AsyncMemory, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work = functools.partial(method, self.memory, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    functools.update_wrapper(call, method)
-    return call
-
-
-class AsyncMemory:
-    """`Memory` for asyncio: the same methods as coroutines, run in at most `threads` threads."""
-
-    def __init__(self, memory: Memory | None = None, *, threads: int = 8) -> None:
-        self.memory = memory or Memory()
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="afterrun")
-
-    remember = _in_thread(Memory.remember)
-    recall = _in_thread(Memory.recall)
-    search = _in_thread(Memory.search)
-    get = _in_thread(Memory.get)
-    forget = _in_thread(Memory.forget)
-    history = _in_thread(Memory.history)
-    status = _in_thread(Memory.status)
-    consolidate = _in_thread(Memory.consolidate)
-    undo = _in_thread(Memory.undo)
-
-    async def close(self) -> None:
-        """Close connections and threads, after what runs in them has ended."""
-        await asyncio.to_thread(self._threads.shutdown)
-        self.memory.close()
-
-    async def __aenter__(self) -> AsyncMemory:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _filter(

@@ -71,10 +71,10 @@ def load_embedder(spec: ModelSpec, *, cache: Path, threads: int | None = None) -
         ModelMismatchError: the model's vectors are not as long as `spec` says.
     """
     if backend_of(spec) == "openvino":
-        from afterrun.openvino_embedder import OpenVinoEmbedder, converted
+        from afterrun.embed.openvino_backend import OpenVinoEmbedder, converted
 
         return OpenVinoEmbedder(spec, converted(spec, cache), threads=threads)
-    from afterrun.torch_embedder import TorchEmbedder
+    from afterrun.embed.torch_backend import TorchEmbedder
 
     return TorchEmbedder(spec, threads=threads)
 
