@@ -31,6 +31,7 @@ from afterrun.local import Stack
 from afterrun.models import Hit, Run
 from afterrun.runs import RunStore
 from afterrun.settings import Settings
+from afterrun.store import Store
 
 FINISHES: Final = 300
 FOUND: Final = 30
@@ -103,7 +104,7 @@ def _bulk(memory: Memory, embedder: Embedder, path: Path) -> dict[str, object]:
         started = time.perf_counter()
         indexed = memory.index_runs(store)
         index_s = time.perf_counter() - started
-        _until(lambda: memory.status().pending_chunks == 0)
+        _until(lambda: not _pending_chunks(memory), pause=0.05)
         pipeline_s = time.perf_counter() - started
         after = _seconds(lambda: embedder.encode(chunks))
     encode_s = statistics.mean((before, after))
@@ -150,12 +151,17 @@ def _settled(memory: Memory) -> bool:
     return not status.pending_chunks and not any(store.totals and store.totals.unindexed for store in status.run_stores)
 
 
-def _until(condition: Callable[[], T]) -> T:
+def _pending_chunks(memory: Memory) -> int:
+    with memory.database.transaction() as connection:
+        return Store(connection).pending_chunks()[0]
+
+
+def _until(condition: Callable[[], T], *, pause: float = 0.01) -> T:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise SystemExit(f"waited {PATIENCE_SECONDS:.0f} s in vain: the pipeline does not move")
-        time.sleep(0.01)
+        time.sleep(pause)
     return value
 
 

@@ -16,13 +16,13 @@ from uuid import UUID
 
 from afterrun.chunking import Chunker
 from afterrun.db import Database
-from afterrun.errors import AfterrunError, InputError, RefusedError
+from afterrun.errors import AfterrunError, InputError, RefusedError, RunStoreError
 from afterrun.lineage import write_memories
 from afterrun.models import NewMemory, Run
 from afterrun.queue import INDEX_RUN
 from afterrun.redact import scrub, scrub_value
 from afterrun.remember import at_the_door
-from afterrun.runs import RunStore
+from afterrun.runs import RunStore, store_id_of
 from afterrun.store import Store
 
 log = logging.getLogger(__name__)
@@ -69,10 +69,7 @@ def index_message(
     except InputError as error:
         return _bury(database, scrub_value(message), error)
     done = index_runs(database, [run], chunker)
-    if run.store_path and run.id is not None and Path(run.store_path).is_file():
-        with RunStore(run.store_path, home=home) as store:
-            if store.store_id == run.store_id:
-                store.mark_indexed([run.id], database_id=_database_id(database))
+    _mark_in_its_store(database, run, home)
     return done
 
 
@@ -152,6 +149,20 @@ def as_memory(run: Run) -> NewMemory | None:
         ),
         source_key=run.source_key,
     )
+
+
+def _mark_in_its_store(database: Database, run: Run, home: Path | None) -> None:
+    # The path is what a message claims: only the run store that it names is opened for writing.
+    if run.id is None or not run.store_path or not run.store_id:
+        return
+    path = Path(run.store_path)
+    if not path.is_file() or store_id_of(path) != run.store_id:
+        return
+    try:
+        with RunStore(path, home=home) as store:
+            store.mark_indexed([run.id], database_id=_database_id(database))
+    except RunStoreError as error:
+        log.info("the sweep will mark run %s: %s", run.source_key, error)
 
 
 def _written(database: Database, memories: Sequence[tuple[Run, NewMemory]], chunker: Chunker) -> Indexed:

@@ -13,7 +13,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +51,15 @@ def registered(home: Path) -> list[Path]:
     """The run stores that have registered below the data folder `home` and whose files exist."""
     entries = (_registered_path(entry) for entry in sorted((home / REGISTRY).glob("*.json")))
     return [path for path in entries if path is not None and path.exists()]
+
+
+def store_id_of(path: Path) -> str | None:
+    """The id of the run store at `path`, read without changing the file; None where it is no run store with an id."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return meta(connection, "store_id")
+    except sqlite3.Error:
+        return None
 
 
 def opened(path: Path, busy_timeout: float, home: Path | None) -> tuple[sqlite3.Connection, str]:

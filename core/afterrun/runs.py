@@ -25,9 +25,9 @@ from weakref import WeakSet
 
 from afterrun.errors import InputError, RunStoreError
 from afterrun.models import Run, parse_time
-from afterrun.runfile import explained, identity, meta, opened, registered, set_meta, transaction
+from afterrun.runfile import explained, identity, meta, opened, registered, set_meta, store_id_of, transaction
 
-__all__ = ["BUSY_SECONDS", "RunStore", "RunTotals", "registered"]
+__all__ = ["BUSY_SECONDS", "RunStore", "RunTotals", "registered", "store_id_of"]
 
 BUSY_SECONDS: Final = 0.15
 """How long a call waits for another writer: finish() has 300 ms for all it does."""

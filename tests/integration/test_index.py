@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -209,6 +210,18 @@ def test_an_announced_run_is_marked_in_its_own_file_only(database: Database, chu
     assert one.unindexed() == []
     assert len(other.unindexed()) == 1
     assert index.index_store(database, other, chunker).added == 1
+
+
+def test_a_message_cannot_have_a_worker_change_a_file_that_is_not_its_run_store(
+    database: Database, chunker: Chunker, tmp_path: Path
+) -> None:
+    bystander = tmp_path / "bystander.db"
+    with closing(sqlite3.connect(bystander)) as connection:
+        connection.execute("CREATE TABLE bookmarks (id INTEGER PRIMARY KEY)")
+    before = bystander.read_bytes()
+    message = {"repo": "a", "summary": "Real work.", "id": 1, "store_id": "f" * 32, "store_path": str(bystander)}
+    assert index.index_message(database, message, chunker).added == 1
+    assert bystander.read_bytes() == before
 
 
 def test_rows_count_as_unindexed_against_another_database(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from celery.utils.log import get_task_logger
 
-from afterrun import index, repair, vectors
+from afterrun import consolidate, index, repair, vectors
 from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, SWEEP
 from afterrun_workers import runtime
 from afterrun_workers.app import app, settings
@@ -61,6 +61,11 @@ def sweep() -> None:
 
 @app.task(name=FIND_CLUSTERS)
 def find_clusters() -> None:
-    """Propose clusters among the memories that have not been compared since they changed."""
+    """Propose clusters among one batch of memories that have not been compared since they changed; then the next."""
     memory = runtime.memory()
-    memory.nudge_clusters(memory.find_clusters())
+    proposed, looked_at = consolidate.find_clusters(
+        memory.database, memory.chunker.spec.id, at_least=memory.similarity, limit=100
+    )
+    memory.nudge_clusters(proposed)
+    if looked_at:
+        memory.nudge(FIND_CLUSTERS)

@@ -19,14 +19,19 @@ class Command:
 
 
 def default_commands(settings: Settings) -> tuple[Command, ...]:
-    """The Celery workers and beat. Embedding has a worker of its own, so that its model never holds up indexing."""
+    """The Celery workers and beat.
+
+    Embedding and upkeep have workers of their own, so that neither the model nor an answer of the language model holds
+    up a run on its way into the memory.
+    """
     celery = (sys.executable, "-m", "celery", "-A", "afterrun_workers.app")
     level = ("-l", settings.log_level)
     quiet = ("--without-mingle", "--without-gossip", "-c", "1", *level)
-    queues = "index,celery,consolidate,maintenance"
+    upkeep = "consolidate,maintenance"
     schedule = str(settings.home / "celerybeat-schedule")
     return (
-        Command(name="worker", arguments=(*celery, "worker", "-n", "worker@%h", "-Q", queues, *quiet)),
+        Command(name="worker", arguments=(*celery, "worker", "-n", "worker@%h", "-Q", "index,celery", *quiet)),
+        Command(name="upkeep", arguments=(*celery, "worker", "-n", "upkeep@%h", "-Q", upkeep, *quiet)),
         Command(name="embed", arguments=(*celery, "worker", "-n", "embed@%h", "-Q", "embed", *quiet)),
         Command(name="beat", arguments=(*celery, "beat", "-s", schedule, "--pidfile=", *level)),
     )
