@@ -1,13 +1,13 @@
 """Upkeep: find near-duplicates, have them judged, merge what is the same, undo a merge.
 
-A cluster is proposed once (by the set of its members), judged outside any transaction, and carried out in a short one that
-re-checks every member. Whatever goes wrong changes no memory and is recorded.
+A cluster is proposed once (by the set of its members), judged outside any transaction, and carried out in a short one
+that re-checks every member. Whatever goes wrong changes no memory and is recorded.
 
 The design's origin used three cosines of another embedding model: exact 0.95, DEDUP_SIMILARITY_THRESHOLD = 0.88 and
 cluster 0.85. A threshold belongs to a model, and no cosine can tell a paraphrase from a contradiction (on
-all-MiniLM-L6-v2 "we use Postgres" and "the database is Postgres" have 0.73, "port 5432" and "port 5433" 0.96). So there
-is one cosine here, per model, and it only makes candidates; exact repeats are found by their hash, and the judge decides
-the rest.
+all-MiniLM-L6-v2 "we use Postgres" and "the database is Postgres" have 0.73, "port 5432" and "port 5433" 0.96). So
+there is one cosine here, per model, and it only makes candidates; exact repeats are found by their hash, and the
+judge decides the rest.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ def _may_mix(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 
 def _record_failure(database: Database, claimed: Claim, error: JudgeError, max_attempts: int) -> Outcome:
-    # Only an answer that cannot be used counts towards giving up: a busy service or a bad key is not the cluster's fault.
+    # Only an answer that cannot be used counts towards giving up: a busy service or a bad key is not the cluster's
+    # fault.
     invalid = not isinstance(error, JudgeUnavailableError | JudgeRejectedError)
     state = "failed" if invalid and claimed.invalid_answers + 1 >= max_attempts else "waiting"
     with database.transaction() as connection:

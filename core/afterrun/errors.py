@@ -3,6 +3,7 @@
 AfterrunError
 ├── ConfigurationError      a setting is missing or has a value that cannot be used
 ├── InputError              what the caller passed cannot be used
+│   └── EmptyError             … because nothing is left of its text
 ├── NotFoundError           no row has the id that the caller named
 ├── ConflictError           the request is fine, the state of the data does not allow it
 ├── NotRunningError         a part of the local stack is needed and does not run
@@ -36,6 +37,10 @@ class ConfigurationError(AfterrunError):
 
 class InputError(AfterrunError, ValueError):
     """The caller passed something that cannot be used."""
+
+
+class EmptyError(InputError):
+    """Nothing is left of a text: it was blank, or all of it was private."""
 
 
 class NotFoundError(AfterrunError, LookupError):

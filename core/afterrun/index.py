@@ -16,11 +16,11 @@ from uuid import UUID
 
 from afterrun.chunking import Chunker
 from afterrun.db import Database
-from afterrun.errors import AfterrunError, InputError, RefusedError, RunStoreError
+from afterrun.errors import AfterrunError, EmptyError, InputError, RefusedError, RunStoreError
 from afterrun.lineage import write_memories
 from afterrun.models import NewMemory, Run
 from afterrun.queue import INDEX_RUN
-from afterrun.redact import scrub, scrub_value
+from afterrun.redact import scrub_value
 from afterrun.remember import at_the_door
 from afterrun.runs import RunStore, store_id_of
 from afterrun.store import Store
@@ -124,9 +124,7 @@ def index_runs(database: Database, runs: Sequence[Run], chunker: Chunker) -> Ind
 
 
 def as_memory(run: Run) -> NewMemory | None:
-    """The memory of a run, redacted; None where nothing is left of its summary."""
-    if not scrub(run.summary).strip():
-        return None
+    """The memory of a run, redacted; None where nothing is left of its summary. Raises InputError."""
     known = {
         "repo": run.repo,
         "tier": run.tier,
@@ -136,19 +134,17 @@ def as_memory(run: Run) -> NewMemory | None:
         "store_id": run.store_id,
         "period_label": run.period_label,
     }
-    metadata = {**run.extra, **{key: value for key, value in known.items() if value not in (None, "")}}
-    return replace(
-        at_the_door(
-            NewMemory(
-                content=run.summary,
-                project=run.repo,
-                source_type="session_summary",
-                metadata=metadata,
-                created_at=run.created_at,
-            )
-        ),
-        source_key=run.source_key,
+    memory = NewMemory(
+        content=run.summary,
+        project=run.repo,
+        source_type="session_summary",
+        metadata={**run.extra, **{key: value for key, value in known.items() if value not in (None, "")}},
+        created_at=run.created_at,
     )
+    try:
+        return replace(at_the_door(memory), source_key=run.source_key)
+    except EmptyError:
+        return None
 
 
 def _mark_in_its_store(database: Database, run: Run, home: Path | None) -> None:

@@ -6,6 +6,7 @@ What several verbs share. A merge deletes nothing: it adds a canonical memory an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -108,7 +109,7 @@ def undo(connection: Connection, consolidation: UUID) -> Cluster:
     replaced_by = [cluster.canonical] if cluster.canonical else []
     store.restore(superseded, [*replaced_by, *cluster.members])
     store.set_consolidation_state(consolidation, "undone")
-    return cluster
+    return replace(cluster, state="undone")
 
 
 def generation(memory: MemoryRecord) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 MAX_DEPTH: Final = 64
@@ -157,6 +157,8 @@ _PLACEHOLDER: Final = re.compile(
 )
 _NAME: Final = re.compile(r"[A-Za-z]+|[A-Za-z]*\d{0,2}(?:(?:_|\.|::|->)[A-Za-z]*\d{0,2})+")
 _LONGEST_FLAG: Final = 40
+_LONGEST_WORD: Final = 64
+"""Characters up to which a string of metadata is likely to come again."""
 _SHORTEST_BARE: Final = 6
 """Characters below which an unquoted value is taken for a word or a number, not for a secret."""
 
@@ -245,7 +247,7 @@ def _is_flag(found: re.Match[str]) -> bool:
 
 def _scrubbed(value: object, levels: int) -> object:
     if isinstance(value, str):
-        return scrub(value)
+        return _scrubbed_word(value) if len(value) <= _LONGEST_WORD else scrub(value)
     if not isinstance(value, Mapping | list | tuple):
         return value
     if levels == 0:
@@ -258,6 +260,12 @@ def _scrubbed(value: object, levels: int) -> object:
 def _scrubbed_items(items: Iterable[tuple[object, object]], levels: int) -> Iterable[tuple[object, object]]:
     for key, value in items:
         if isinstance(key, str) and isinstance(value, str) and value and re.search(rf"{_WORD}\Z", key):
-            yield scrub(key), "[redacted:secret]"
+            yield _scrubbed(key, levels), "[redacted:secret]"
         else:
             yield _scrubbed(key, levels) if isinstance(key, str) else key, _scrubbed(value, levels)
+
+
+@lru_cache(maxsize=4096)
+def _scrubbed_word(word: str) -> str:
+    # Names of fields, projects and modes come with every run of a batch.
+    return scrub(word)

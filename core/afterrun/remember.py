@@ -14,7 +14,7 @@ from uuid import UUID
 
 from afterrun.chunking import Chunker
 from afterrun.db import Database
-from afterrun.errors import InputError
+from afterrun.errors import EmptyError, InputError
 from afterrun.lineage import write_memories
 from afterrun.models import COLLECTIONS, NewMemory, Remembered, parse_time
 from afterrun.redact import scrub, scrub_value
@@ -52,7 +52,7 @@ def at_the_door(memory: NewMemory) -> NewMemory:
         raise InputError(f"importance {memory.importance} is out of range: use 0 to 1")
     content = scrub(memory.content).strip()
     if not content:
-        raise InputError("content is empty, or all of it is private: there is nothing to remember")
+        raise EmptyError("content is empty, or all of it is private: there is nothing to remember")
     metadata = scrub_value(dict(memory.metadata))
     return replace(
         memory,

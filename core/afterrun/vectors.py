@@ -38,8 +38,8 @@ def embed_pending(
 ) -> Embedded:
     """Embed up to `limit` pending chunks.
 
-    A batch that fails is halved until the failing chunks stand alone. Each of those counts an attempt, and with its last
-    one its memory goes to the dead letters; all others get their vectors.
+    A batch that fails is halved until the failing chunks stand alone. Each of those counts an attempt, and with its
+    last one its memory goes to the dead letters; all others get their vectors.
 
     Raises:
         EmbeddingError: the model fails on anything at all; then every chunk stays pending and none counts an attempt.

@@ -96,7 +96,7 @@ def test_undo_restores_the_originals_and_the_same_cluster_is_not_proposed_again(
     with with_judge(memory, judge) as judged:
         outcome = judged.consolidate(*ids)
         assert outcome.consolidation is not None
-        assert judged.undo(outcome.consolidation).state == "merged"
+        assert judged.undo(outcome.consolidation).state == "undone"
         assert {hit.id for hit in judged.search("Postgres", min_results=0)} == set(ids)
         assert all(one.is_active and one.superseded_by is None for one in judged.get(*ids))
         assert judged.consolidate(*ids).state == "skipped"

@@ -166,11 +166,14 @@ class Memory:
         full: bool = False,
         on_progress: Callable[[Indexed], None] = lambda done: None,
     ) -> Indexed:
-        """Index a run store's unindexed runs (with `full` all of them) and have them embedded."""
-        done = index.index_store(self.database, store, self.chunker, full=full, on_progress=on_progress)
-        if done.added:
-            self.nudge(EMBED)
-        return done
+        """Index a run store's unindexed runs (with `full` all of them); the workers embed them meanwhile."""
+
+        def progress(done: Indexed) -> None:
+            if done.added:
+                self.nudge(EMBED)
+            on_progress(done)
+
+        return index.index_store(self.database, store, self.chunker, full=full, on_progress=progress)
 
     def find_clusters(self) -> list[tuple[UUID, ...]]:
         """Compare every memory that has not been compared since it changed; the clusters proposed now."""
@@ -266,7 +269,11 @@ class Memory:
         """The way to the workers, where a broker is configured."""
         if self.settings.redis_url is None:
             return None
-        return Publisher(self.settings.redis_url, visibility_timeout=self.settings.visibility_timeout)
+        return Publisher(
+            self.settings.redis_url,
+            visibility_timeout=self.settings.visibility_timeout,
+            timeout=self.settings.publish_timeout,
+        )
 
     @property
     def similarity(self) -> float:

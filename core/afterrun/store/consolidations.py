@@ -58,7 +58,7 @@ class ConsolidationQueries(Queries):
         return row is not None
 
     def claim_consolidation(self, members: Sequence[UUID], *, judge: str, lease: float) -> Claim | None:
-        """Take a waiting cluster that `judge` has not judged yet; None where there is none, or another worker has it."""
+        """Take a waiting cluster that `judge` has not judged yet; None where there is none or another has it."""
         found = self.records(Claim, "claim_consolidation", members_hash=members_hash(members), judge=judge, lease=lease)
         return found[0] if found else None
 

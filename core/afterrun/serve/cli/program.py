@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -115,14 +116,8 @@ def open_memory() -> Memory:
     settings.require_database()
     # Only now: the database driver costs more time than everything else that a refusal needs.
     from afterrun.client import Memory
-    from afterrun.queue import Publisher
 
-    memory = Memory(settings=settings)
-    if settings.redis_url is not None:
-        memory.publisher = Publisher(
-            settings.redis_url, visibility_timeout=settings.visibility_timeout, timeout=BROKER_SECONDS
-        )
-    return memory
+    return Memory(settings=replace(settings, publish_timeout=BROKER_SECONDS))
 
 
 def wrong_usage(message: str) -> NoReturn:
