@@ -59,9 +59,13 @@ def _listed(values: list[object] | tuple[object, ...]) -> str:
 
 
 def _run(run: Mapping[str, object]) -> str:
-    names = [f"{name}={scrub(str(run[name]))[:_LONGEST]!r}" for name in _NAMES if run.get(name) is not None]
+    names = [f"{name}={_name(run[name])}" for name in _NAMES if run.get(name) is not None]
     size = len(str(run.get("summary") or ""))
     return f"<{' '.join([*names, f'{size} chars'])}>"
+
+
+def _name(value: object) -> str:
+    return repr(value) if isinstance(value, int) else repr(scrub(str(value))[:_LONGEST])
 
 
 def _is_id(text: str) -> bool:
