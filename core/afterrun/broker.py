@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from celery import Celery
-    from kombu import Connection
+    from kombu import Connection, Producer
 
 INDEX_RUN: Final = "index_run"
 EMBED: Final = "embed"
@@ -120,6 +120,7 @@ class Line:
         self._recovered = recovered
         self._app: Celery | None = None
         self._connection: Connection | None = None
+        self._producer: Producer | None = None
         self._current: Job | None = None
         self.thread = threading.Thread(target=self._run, name="afterrun-publisher", daemon=True)
         self.thread.start()
@@ -137,8 +138,11 @@ class Line:
     def send(self, task: str, kwargs: dict[str, object], kwargsrepr: str | None) -> None:
         """Send one message, on the thread."""
         app, connection = self._opened()
-        producer = app.amqp.Producer(connection, auto_declare=False)
-        app.send_task(task, kwargs=kwargs, kwargsrepr=kwargsrepr, producer=producer, retry=False, ignore_result=True)
+        if self._producer is None:
+            self._producer = app.amqp.Producer(connection, auto_declare=False)
+        app.send_task(
+            task, kwargs=kwargs, kwargsrepr=kwargsrepr, producer=self._producer, retry=False, ignore_result=True
+        )
 
     def length(self, queue: str) -> int:
         """Messages that wait in `queue`, asked on the thread; 0 for a queue that does not exist."""
@@ -195,7 +199,7 @@ class Line:
         return app, self._connection
 
     def _drop_connection(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._producer = self._connection, None, None
         if connection is not None:
             with suppress(Exception):  # it is broken already
                 connection.release()

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -182,22 +182,28 @@ class RunStore:
         same = "repo = :repo AND run_id = :run_id ORDER BY id LIMIT 1"
         if run_id and (found := self._runs(connection, same, repo=repo, run_id=run_id)):
             return found[0]
-        values = (
-            repo,
-            run_id,
-            (run.created_at or self._now()).astimezone(UTC).isoformat(),
-            _storable(run.summary),
-            json.dumps([_storable(tag) for tag in run.tags], ensure_ascii=False),
-            _storable(run.mode),
-            _storable(run.tier),
-            _storable(run.period_label),
+        stored = replace(
+            run,
+            repo=repo,
+            run_id=run_id,
+            created_at=(run.created_at or self._now()).astimezone(UTC),
+            summary=_storable(run.summary),
+            tags=tuple(map(_storable, run.tags)),
+            mode=_storable(run.mode),
+            tier=_storable(run.tier),
+            period_label=_storable(run.period_label),
+            store_id=self.store_id,
+            store_path=str(self.path),
         )
         insert = (
             "INSERT INTO runs (repo, run_id, created_at, summary, tags, mode, tier, period_label) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         )
-        row = connection.execute(insert, values).lastrowid
-        return self._runs(connection, "id = :row", row=row)[0]
+        tags = json.dumps(stored.tags, ensure_ascii=False)
+        when = stored.created_at.isoformat() if stored.created_at else ""
+        kind = (stored.mode, stored.tier, stored.period_label)
+        row = connection.execute(insert, (repo, run_id, when, stored.summary, tags, *kind)).lastrowid
+        return replace(stored, id=row)
 
     def _runs(self, connection: sqlite3.Connection, where: str, **values: object) -> list[Run]:
         rows = connection.execute(f"SELECT {_ROW} FROM runs WHERE {where}", {"blank": _BLANK, **values})

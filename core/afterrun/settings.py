@@ -11,7 +11,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -79,7 +80,7 @@ class Settings:
     model: str = _setting(
         "AFTERRUN_MODEL", "all-MiniLM-L6-v2", "Embedding model: the packaged one, a folder, or a Hugging Face name"
     )
-    embed_batch: int = _setting("AFTERRUN_EMBED_BATCH", 256, "Chunks that one embed task claims")
+    embed_batch: int = _setting("AFTERRUN_EMBED_BATCH", 512, "Chunks that one embed task claims")
     lease_seconds: int = _setting(
         "AFTERRUN_LEASE_SECONDS", 300, "Seconds after which a dead worker's claim is free again"
     )
@@ -151,20 +152,27 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     Raises:
         ConfigurationError: a variable has a value that cannot be used; the message names it.
     """
-    values: dict[str, Any] = {}
-    origins: dict[str, Origin] = {}
-    for f in fields(Settings):
-        env = f.metadata["env"]
-        if env and (text := environ.get(env, "").strip()):
-            values[f.name] = _parsed(env, text, f.metadata["parse"])
-            origins[f.name] = "environment"
+    settings = _from_environment(tuple(environ.get(name, "") for name in _variables()))
+    found = {name: value for name, value in _running_stack(settings.home).items() if getattr(settings, name) is None}
+    if not found:
+        return settings
+    return replace(settings, **found, origins={**settings.origins, **dict.fromkeys(found, "local stack")})
+
+
+@cache
+def _variables() -> tuple[str, ...]:
+    return (*(f.metadata["env"] for f in fields(Settings) if f.metadata["env"]), "HOME", "XDG_DATA_HOME")
+
+
+@lru_cache(maxsize=8)
+def _from_environment(texts: tuple[str, ...]) -> Settings:
+    # Kept, since `finish()` reads the settings for every run and the environment hardly ever changes.
+    environ = {name: text.strip() for name, text in zip(_variables(), texts, strict=True) if text.strip()}
+    chosen = {f.name: f.metadata for f in fields(Settings) if f.metadata["env"] in environ}
+    values = {name: _parsed(of["env"], environ[of["env"]], of["parse"]) for name, of in chosen.items()}
     home: Path = values.setdefault("home", default_home(environ))
     values.setdefault("run_store", home / "memory.db")
-    for name, value in _running_stack(home).items():
-        if name not in values:
-            values[name] = value
-            origins[name] = "local stack"
-    settings = Settings(**values, origins=origins)
+    settings = Settings(**values, origins=dict.fromkeys(chosen, "environment"))
     _check(settings)
     return settings
 

@@ -366,8 +366,9 @@ def test_a_full_disk_says_so_and_the_store_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
 def test_a_file_that_may_not_be_written_says_so(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if "pytest" in str(folder):
+            folder.chmod(0o755)
     RunStore(tmp_path / "memory.db").close()
     (tmp_path / "memory.db").chmod(0o444)
     assert "cannot be opened for writing" in run_python(READ_ONLY, str(tmp_path / "memory.db"))

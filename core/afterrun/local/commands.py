@@ -5,16 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from afterrun.settings import Settings
+
+WORKERS_NICE: Final = 5
+"""The pipeline that finishes runs, and whoever asks, come first on a laptop; remembering can wait its turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A program of the stack besides its servers; `beat` is stopped before the others."""
+    """A program of the stack besides its servers; `beat` is stopped before the others.
+
+    `nice` is how much it gives way to other programs of the machine.
+    """
 
     name: str
     arguments: Sequence[str]
+    nice: int = 0
     stop_seconds: float = 15.0
 
 
@@ -27,11 +35,15 @@ def default_commands(settings: Settings) -> tuple[Command, ...]:
     celery = (sys.executable, "-m", "celery", "-A", "afterrun_workers.app")
     level = ("-l", settings.log_level)
     quiet = ("--without-mingle", "--without-gossip", "-c", "1", *level)
-    upkeep = "consolidate,maintenance"
     schedule = str(settings.home / "celerybeat-schedule")
+
+    def worker(name: str, queues: str) -> Command:
+        arguments = (*celery, "worker", "-n", f"{name}@%h", "-Q", queues, *quiet)
+        return Command(name=name, arguments=arguments, nice=WORKERS_NICE)
+
     return (
-        Command(name="worker", arguments=(*celery, "worker", "-n", "worker@%h", "-Q", "index,celery", *quiet)),
-        Command(name="upkeep", arguments=(*celery, "worker", "-n", "upkeep@%h", "-Q", upkeep, *quiet)),
-        Command(name="embed", arguments=(*celery, "worker", "-n", "embed@%h", "-Q", "embed", *quiet)),
+        worker("worker", "index,celery"),
+        worker("upkeep", "consolidate,maintenance"),
+        worker("embed", "embed"),
         Command(name="beat", arguments=(*celery, "beat", "-s", schedule, "--pidfile=", *level)),
     )

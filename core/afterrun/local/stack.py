@@ -242,6 +242,7 @@ class Stack:
             environ=self._child_environ(),
             cwd=self.home,
             log=self._log(command.name),
+            nice=command.nice,
             stop_seconds=command.stop_seconds,
         )
 
