@@ -30,7 +30,7 @@ PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf
 IMAGE: Final = f"afterrun:{PROJECT['version']}"
 OURS: Final = sorted(name for name, service in SERVICES.items() if "build" in service)
 LONG_RUNNING: Final = sorted(SERVICES.keys() - {"migrate"})
-WORKERS: Final = ("embed", "worker")
+WORKERS: Final = ("embed", "upkeep", "worker")
 NOT_FOR_SERVICES: Final = {"AFTERRUN_HOME", "AFTERRUN_RUN_STORE", "AFTERRUN_PUBLISH_TIMEOUT"}
 """Settings that the image or the compose file decides, or that concern only the sender of a run."""
 
@@ -73,8 +73,8 @@ def example() -> dict[str, str]:
 
 
 def test_the_topology_has_every_part_of_the_design() -> None:
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "worker", "embed", "beat", "flower"}
-    assert OURS == ["beat", "embed", "flower", "migrate", "worker"]
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "worker", "upkeep", "embed", "beat", "flower"}
+    assert OURS == ["beat", "embed", "flower", "migrate", "upkeep", "worker"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -145,7 +145,8 @@ def test_beat_answers_the_ping() -> None:
 
 
 def test_every_queue_is_consumed_and_embed_has_one_process_of_its_own() -> None:
-    assert set(option("worker", "queues").split(",")) == {"index", "celery", "consolidate", "maintenance"}
+    assert option("worker", "queues") == "index,celery"
+    assert option("upkeep", "queues") == "consolidate,maintenance"
     assert option("embed", "queues") == "embed"
     assert option("embed", "concurrency") == "1"
 

@@ -27,7 +27,7 @@ from afterrun.runs import RunStore
 MARKER: Final = "quartzzeppelin"
 """A word of every summary here: where it is shown, memory text is shown."""
 LOGIN: Final = "ops:letmein"
-LONG_RUNNING: Final = ("worker", "embed", "beat", "flower")
+LONG_RUNNING: Final = ("worker", "upkeep", "embed", "beat", "flower")
 NOWHERE: Final = "redis://127.0.0.1:1/0"
 """A foreign project's broker: nothing listens there."""
 
@@ -224,7 +224,7 @@ def test_flower_leaves_nothing_on_its_read_only_file_system(services: Place) -> 
 def test_idle_services_stop_at_once_and_in_good_order(services: Place) -> None:
     stopped = {"beat": services.topology.stop("beat")}
     until(services.is_idle)
-    stopped |= {service: services.topology.stop(service) for service in ("worker", "embed", "flower")}
+    stopped |= {service: services.topology.stop(service) for service in ("worker", "upkeep", "embed", "flower")}
     assert {service: code for service, (code, _) in stopped.items()} == dict.fromkeys(stopped, 0)
     assert max(seconds for _, seconds in stopped.values()) < DEFAULT_GRACE, stopped
 
