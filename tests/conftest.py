@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from afterrun.testing import HashEmbedder
 
 from afterrun import schema
 from afterrun.chunking import Chunker
@@ -19,6 +18,7 @@ from afterrun.db import Database, connect
 from afterrun.embed import model_spec
 from afterrun.local import Stack
 from afterrun.settings import Settings
+from afterrun.testing import HashEmbedder
 
 _numbers = itertools.count(1)
 

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from afterrun.testing import HashEmbedder
 
 from afterrun.client import Memory
 from afterrun.errors import (
@@ -22,6 +21,7 @@ from afterrun.errors import (
 )
 from afterrun.judge import Similarity
 from afterrun.models import Member, Spend, Verdict
+from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
 NOW = datetime.now(UTC)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from afterrun.testing import HashEmbedder
 
 from afterrun import index, repair
 from afterrun.chunking import Chunker
@@ -21,6 +20,7 @@ from afterrun.errors import EmbeddingError, NotFoundError
 from afterrun.models import Run
 from afterrun.runs import RunStore
 from afterrun.store import Store
+from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
 
@@ -239,7 +239,8 @@ def test_rows_count_as_unindexed_against_another_database(
 def test_hostile_texts_are_indexed_and_found(database: Database, memory: Memory, runs: RunStore) -> None:
     texts = [
         "nul \x00 inside", "lone \ud800 surrogate", "emoji 🙂 party", "中文记忆 测试", "שלום עולם",
-        "<b>tag</b> & entity", "x" * 50_000, " ".join(f"word{number}" for number in range(300_000)), "a\u202eb right to left",
+        "<b>tag</b> & entity", "x" * 50_000, " ".join(f"word{number}" for number in range(300_000)),
+        "a\u202eb right to left",
     ]  # fmt: skip
     runs.save_many([Run(repo="acme/app", summary=text) for text in texts])
     done = index.index_store(database, runs, memory.chunker)

@@ -7,11 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from afterrun.testing import HashEmbedder
 
 from afterrun.client import Memory
 from afterrun.db import connect
 from afterrun.errors import DatabaseUnavailableError, InputError, ModelMismatchError
+from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
 NOW = datetime.now(UTC)

@@ -14,7 +14,9 @@ DOCS = ROOT / "docs"
 
 
 def documented_settings() -> dict[str, str]:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (DOCS / "configuration.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*) \|", (DOCS / "configuration.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     return {name: default.strip() for name, default in rows}
 
 

@@ -202,7 +202,7 @@ Uploads are limited to 10 MB. || The upload limit is 10 MB.
 Retries are disabled. || Retries are turned off.
 The service listens on port 80. || The service listens on port 80 and is written in Go.
 Pull requests need two approvals. || PRs need 2 approvals.
-The CEO wants a weekly report. || As was already mentioned, the CEO wants a weekly report!
+The CFO wants a weekly report. || As was already mentioned, the CFO wants a weekly report!
 Releases are cut on Mondays. || Every Monday a release is cut.
 """.strip().splitlines()
 
