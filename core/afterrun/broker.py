@@ -131,6 +131,11 @@ class Line:
         current = self._current
         return current is not None and current.overdue
 
+    @property
+    def ready(self) -> bool:
+        """Whether Celery is loaded."""
+        return self._app is not None
+
     def end(self) -> None:
         """Let the thread end once it has done what waits."""
         self.jobs.put(None)

@@ -187,6 +187,9 @@ class Publisher:
         line.jobs.put(job)
         if not job.done.wait(wait):
             job.overdue = True
+            if not line.ready:
+                # The first message of a process: nothing says that the broker is down, and it is sent all the same.
+                raise QueueError(f"not confirmed within {wait:.2f} s, in which Celery is still loading; it follows")
             self._rests_until = self._clock() + self._rest
             raise QueueError(f"broker {masked_url(self._url)} did not answer within {wait:.2f} s")
         if job.error is not None:
