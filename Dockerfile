@@ -3,14 +3,14 @@
 FROM python:3.12.14-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 # PyPI's torch for Linux brings gigabytes of CUDA libraries; this index has the CPU build of the constrained release.
-ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python -m venv /opt/afterrun
 ENV PATH=/opt/afterrun/bin:$PATH
 WORKDIR /src
 
 # The big and rarely changed part first, so that it stays in the build cache.
 COPY constraints.txt ./
-RUN pip install -c constraints.txt torch
+RUN pip install --extra-index-url "$TORCH_INDEX" -c constraints.txt torch
 
 COPY pyproject.toml README.md LICENSE ./
 COPY core ./core

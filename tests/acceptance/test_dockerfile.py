@@ -166,11 +166,16 @@ def copy(context: Path, names: list[str], target: Path) -> None:
 def build_environment(home: Path, environment: Path) -> Mapping[str, str]:
     """This machine's environment with an empty HOME and the new virtual environment first on PATH.
 
-    pip's settings stay what they are here; where it has none, it looks where the Dockerfile tells it to.
+    pip's settings stay what they are here. An index that cannot be reached is asked only once.
     """
     programs = os.pathsep.join((f"{environment}/bin", str(Path(sys.executable).parent), os.defpath))
     kept = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
-    return {**pip_settings(), **kept, "HOME": str(home), "PATH": programs}
+    return {**pip_settings(), **arguments(), "PIP_RETRIES": "0", **kept, "HOME": str(home), "PATH": programs}
+
+
+def arguments() -> dict[str, str]:
+    """The Dockerfile's build arguments with their defaults."""
+    return dict(re.findall(r"^ARG (\w+)=(\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def pip_settings() -> dict[str, str]:
@@ -178,7 +183,5 @@ def pip_settings() -> dict[str, str]:
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     option = r"^(?:global|install)\.(find-links|index-url|extra-index-url)='(.*)'$"
-    argument = r"^ARG PIP_(EXTRA_INDEX_URL)=(\S+)$"
-    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    found = re.findall(option, listed, re.MULTILINE) or re.findall(argument, dockerfile, re.MULTILINE)
+    found = re.findall(option, listed, re.MULTILINE)
     return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in found}
