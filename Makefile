@@ -81,11 +81,11 @@ $(BIN)/python:
 	"$$found" -m venv --clear '$(VENV)'
 
 $(INSTALLED): pyproject.toml constraints.txt $(BIN)/python
-	@echo 'Installing Afterrun into $(VENV): about 400 MB to download the first time, and some minutes …'
+	@echo 'Installing Afterrun into $(VENV): about 450 MB to download the first time, and some minutes …'
 	@$(PIP) -e .
 	@touch $@
 
 $(INSTALLED_DEV): pyproject.toml constraints.txt $(BIN)/python
-	@echo 'Installing Afterrun and its developer tools into $(VENV): about 450 MB to download the first time, and some minutes …'
+	@echo 'Installing Afterrun and its developer tools into $(VENV): about 500 MB to download the first time, and some minutes …'
 	@$(PIP) -e '.[dev]'
 	@touch '$(INSTALLED)' $@

@@ -100,7 +100,9 @@ CREATE TABLE chunks (
     created_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (memory_id, model, ordinal)
 );
-CREATE INDEX chunks_pending ON chunks (id) WHERE embedding IS NULL AND is_active AND NOT failed;
+-- In this order they are claimed: the first piece of every memory comes before the second of any, so that a book does not
+-- hold up the notes that come after it.
+CREATE INDEX chunks_pending ON chunks (ordinal, id) WHERE embedding IS NULL AND is_active AND NOT failed;
 CREATE INDEX chunks_scope ON chunks (model, project, collection) WHERE is_active AND embedding IS NOT NULL;
 
 -- Candidates for merging, from the proposal on: the audit of every merge and what undo needs. `before` keeps what the

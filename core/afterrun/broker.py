@@ -140,11 +140,13 @@ class Line:
         """Let the thread end once it has done what waits."""
         self.jobs.put(None)
 
-    def send(self, task: str, kwargs: dict[str, object], kwargsrepr: str | None) -> None:
-        """Send one message, on the thread."""
+    def send(self, task: str, kwargs: dict[str, object], kwargsrepr: str | None, wanted: Callable[[], bool]) -> None:
+        """Send one message, on the thread, unless it is no longer `wanted` once the connection stands."""
         app, connection = self._opened()
         if self._producer is None:
-            self._producer = app.amqp.Producer(connection, auto_declare=False)
+            self._producer = app.amqp.Producer(connection.default_channel, auto_declare=False)
+        if not wanted():
+            return
         app.send_task(
             task, kwargs=kwargs, kwargsrepr=kwargsrepr, producer=self._producer, retry=False, ignore_result=True
         )
@@ -164,8 +166,10 @@ class Line:
     def _run(self) -> None:
         # Part of Celery. It registers itself for the interpreter's exit, which is refused once that has begun; imported
         # first, it leaves the rest of Celery free to load, and what waits free to go out, while the process exits.
-        import_module("concurrent.futures.thread")
-        self._application()
+        # What fails here fails again for the first job, which hands it to its caller.
+        with suppress(Exception):
+            import_module("concurrent.futures.thread")
+            self._application()
         while (job := self.jobs.get()) is not None:
             if job.keep or not job.overdue:
                 self._current = job

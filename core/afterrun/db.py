@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from afterrun.errors import AfterrunError, DatabaseError, DatabaseUnavailableError, RefusedError, SchemaError
-from afterrun.settings import masked_url
+from afterrun.settings import masked_text, masked_url
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -144,7 +144,7 @@ def database_errors(url: str) -> Iterator[None]:
         raise RefusedError(f"Postgres refused the data of a statement: {_first_line(error)}") from error
     except _BROKEN_CONNECTION as error:
         raise DatabaseUnavailableError(
-            f"cannot reach Postgres at {masked_url(url)} ({_first_line(error)}):"
+            f"cannot reach Postgres at {masked_url(url)} ({masked_text(_first_line(error), url)}):"
             " is it running, and is DATABASE_URL right?"
         ) from error
     except psycopg.Error as error:

@@ -7,6 +7,7 @@ store's row is marked only after Postgres has committed it.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +16,15 @@ from typing import Final
 from uuid import UUID
 
 from afterrun.chunking import Chunker
-from afterrun.db import Database
+from afterrun.db import Connection, Database
 from afterrun.errors import AfterrunError, EmptyError, InputError, RefusedError, RunStoreError
 from afterrun.lineage import write_memories
 from afterrun.models import NewMemory, Run
 from afterrun.queue import INDEX_RUN
-from afterrun.redact import scrub_value
+from afterrun.redact import scrub, scrub_value
 from afterrun.remember import at_the_door
 from afterrun.runs import RunStore, store_id_of
-from afterrun.store import Store
+from afterrun.store import Store, content_hash
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def index_store(
         if full:
             runs = store.all_runs(after_id=last, limit=BATCH)
         else:
-            runs = store.unindexed(limit=BATCH, database_id=database_id)
+            runs = store.unindexed(limit=BATCH, database_id=database_id, after_id=last)
         if not runs:
             break
         last = max(run.id or 0 for run in runs)
@@ -110,7 +111,7 @@ def index_runs(database: Database, runs: Sequence[Run], chunker: Chunker) -> Ind
     """
     total = Indexed()
     memories: list[tuple[Run, NewMemory]] = []
-    for run in runs:
+    for run in map(_redacted, runs):
         try:
             memory = as_memory(run)
         except InputError as error:
@@ -124,7 +125,7 @@ def index_runs(database: Database, runs: Sequence[Run], chunker: Chunker) -> Ind
 
 
 def as_memory(run: Run) -> NewMemory | None:
-    """The memory of a run, redacted; None where nothing is left of its summary. Raises InputError."""
+    """The memory of a redacted run; None where nothing is left of its summary. Raises InputError."""
     known = {
         "repo": run.repo,
         "tier": run.tier,
@@ -147,17 +148,30 @@ def as_memory(run: Run) -> NewMemory | None:
         return None
 
 
+def _redacted(run: Run) -> Run:
+    # Its names too: they become the source key, which stands in the database and in logs.
+    return replace(
+        run,
+        repo=scrub(run.repo),
+        summary=scrub(run.summary),
+        run_id=None if run.run_id is None else scrub(run.run_id),
+        tags=tuple(scrub(tag) for tag in run.tags),
+        mode=scrub(run.mode),
+        store_id=None if run.store_id is None else scrub(run.store_id),
+    )
+
+
 def _mark_in_its_store(database: Database, run: Run, home: Path | None) -> None:
     # The path is what a message claims: only the run store that it names is opened for writing.
     if run.id is None or not run.store_path or not run.store_id:
         return
     path = Path(run.store_path)
-    if not path.is_file() or store_id_of(path) != run.store_id:
-        return
     try:
+        if not path.is_file() or store_id_of(path) != run.store_id:
+            return
         with RunStore(path, home=home) as store:
             store.mark_indexed([run.id], database_id=_database_id(database))
-    except RunStoreError as error:
+    except (RunStoreError, OSError, ValueError) as error:
         log.info("the sweep will mark run %s: %s", run.source_key, error)
 
 
@@ -166,13 +180,41 @@ def _written(database: Database, memories: Sequence[tuple[Run, NewMemory]], chun
         return Indexed()
     try:
         with database.transaction() as connection:
-            rows = write_memories(connection, [memory for _, memory in memories], chunker)
+            added = _write(connection, memories, chunker)
     except RefusedError as error:
         if len(memories) == 1:
             return _bury_run(database, memories[0][0], error)
         return sum((_written(database, [pair], chunker) for pair in memories), Indexed())
-    added = sum(row is not None for row in rows)
-    return Indexed(added=added, known=len(rows) - added)
+    return Indexed(added=added, known=len(memories) - added)
+
+
+def _write(connection: Connection, memories: Sequence[tuple[Run, NewMemory]], chunker: Chunker) -> int:
+    store = Store(connection)
+    # A run that its store could not take travels without a row; once it has one, its memory goes by that.
+    store.rename_sources(
+        [(run.unstored_source_key, run.source_key) for run, _ in memories if run.unstored_source_key != run.source_key]
+    )
+    rows = write_memories(connection, [memory for _, memory in memories], chunker)
+    unwritten = [memory for (_, memory), row in zip(memories, rows, strict=True) if row is None]
+    others = _taken_by_other_runs(store, unwritten)
+    rows += write_memories(connection, others, chunker) if others else []
+    return sum(row is not None for row in rows)
+
+
+def _taken_by_other_runs(store: Store, memories: Sequence[NewMemory]) -> list[NewMemory]:
+    """Those whose key another run has, under keys of their own.
+
+    A copied run store has the id and the row numbers of its original. Where both have gone on, the same key names two
+    runs, which differ in time and text; neither may take the other's place.
+    """
+    known = store.sourced([memory.source_key for memory in memories if memory.source_key])
+    others = []
+    for memory in memories:
+        digest, created_at = known.get(memory.source_key or "", (b"", memory.created_at))
+        here = content_hash(memory.content)
+        if digest not in (b"", here) and memory.created_at is not None and created_at != memory.created_at:
+            others.append(replace(memory, source_key=f"{memory.source_key}:{here.hex()[:16]}"))
+    return others
 
 
 def _bury_run(database: Database, run: Run, error: AfterrunError) -> Indexed:
@@ -180,10 +222,13 @@ def _bury_run(database: Database, run: Run, error: AfterrunError) -> Indexed:
 
 
 def _bury(database: Database, payload: object, error: AfterrunError, *, subject: str | None = None) -> Indexed:
-    named = subject or f"message:{hashlib.sha256(repr(payload).encode()).hexdigest()}"
-    log.error("%s cannot be indexed and goes to the dead letters: %s", named, error)
+    # What is buried here was refused elsewhere: it is written in a form that Postgres takes in any case.
+    kept = json.loads(json.dumps(payload, default=str), parse_constant=str)
+    named = subject or f"message:{hashlib.sha256(repr(kept).encode()).hexdigest()}"
+    reason = scrub(str(error))
+    log.error("%s cannot be indexed and goes to the dead letters: %s", named, reason)
     with database.transaction() as connection:
-        Store(connection).bury(INDEX_RUN, named, str(error), attempts=1, payload=payload)
+        Store(connection).bury(INDEX_RUN, named, reason, attempts=1, payload=kept)
     return Indexed(failed=1)
 
 

@@ -6,10 +6,11 @@ All times are timezone-aware; a naive time is read as UTC. Nothing here touches 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from afterrun.errors import InputError
@@ -18,8 +19,9 @@ from afterrun.errors import Spend as Spend
 COLLECTIONS: Final = ("memory", "codebase", "docs", "standards")
 GLOBAL_PROJECT: Final = "global"
 """The project whose memories are shared by all others."""
-
+LONGEST_KEY: Final = 1_000  # bytes: an index row of Postgres holds 2,700
 _RUN_TEXT_KEYS: Final = ("run_id", "mode", "tier", "period_label", "store_id", "store_path")
+_ROW: Final = re.compile("[0-9a-f]{32}:-?[0-9]+")
 
 
 def parse_time(value: str | datetime) -> datetime:
@@ -41,8 +43,9 @@ def parse_time(value: str | datetime) -> datetime:
 def _from_iso(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise InputError(f"{text[:40]!r} is no time: write ISO 8601, such as 2026-01-31T12:00:00Z") from error
+    except ValueError:
+        # Nothing of the text is shown, not even by the cause: a misplaced one may be a secret, and errors are logged.
+        raise InputError(f"a text of {len(text)} characters is no time: write ISO 8601: 2026-01-31T12:00:00Z") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,27 +74,25 @@ class Run:
     def source_key(self) -> str:
         """The key under which this run is one memory, however often and by whichever way it arrives."""
         if self.store_id is not None and self.id is not None:
-            return f"run:{self.store_id}:{self.id}"
+            return _bounded(f"run:{_escaped(self.store_id)}:{self.id}")
+        return self.unstored_source_key
+
+    @property
+    def unstored_source_key(self) -> str:
+        """The key that the run has where neither `store_id` nor `id` is known."""
         if self.run_id:
-            return f"run:{self.repo}:{self.run_id}"
+            name = f"{_escaped(self.repo)}:{_escaped(self.run_id)}"
+            # A repo that is named like a run store must not meet that store's rows.
+            return _bounded(f"run:%{ord(name[0]):X}{name[1:]}" if _ROW.fullmatch(name) else f"run:{name}")
         created = self.created_at.isoformat() if self.created_at else ""
-        digest = hashlib.sha256("\x1f".join((self.repo, created, self.summary)).encode("utf-8", "replace"))
-        return f"run:{digest.hexdigest()}"
+        return _hashed("\x1f".join((self.repo, created, self.summary)))
 
     def to_message(self) -> dict[str, object]:
         """The JSON object that `index_run(run=…)` takes; unset keys are left out."""
         message: dict[str, object] = {**self.extra, "repo": self.repo, "summary": self.summary}
-        optional: dict[str, object] = {
-            "run_id": self.run_id,
-            "created_at": self.created_at.isoformat() if self.created_at else None,
-            "tags": list(self.tags),
-            "mode": self.mode,
-            "tier": self.tier,
-            "period_label": self.period_label,
-            "store_id": self.store_id,
-            "id": self.id,
-            "store_path": self.store_path,
-        }
+        created = self.created_at.isoformat() if self.created_at else None
+        optional: dict[str, object] = {"created_at": created, "tags": list(self.tags), "id": self.id}
+        optional |= {key: getattr(self, key) for key in _RUN_TEXT_KEYS}
         return message | {key: value for key, value in optional.items() if value not in (None, "", [])}
 
     @classmethod
@@ -109,7 +110,7 @@ class Run:
             raise InputError("run.repo is required: the project's name as a non-empty string")
         if not isinstance(summary, str):
             raise InputError("run.summary is required: what the run did, as a string")
-        texts = {key: _optional_text(rest, key) for key in _RUN_TEXT_KEYS}
+        texts: dict[str, Any] = {key: _optional_text(rest, key) for key in _RUN_TEXT_KEYS}
         row, created, tags = rest.pop("id", None), rest.pop("created_at", None), rest.pop("tags", None) or ()
         if row is not None and (not isinstance(row, int) or isinstance(row, bool)):
             raise InputError("run.id is the row's number in its run store: a whole number")
@@ -120,17 +121,24 @@ class Run:
         return cls(
             repo=repo,
             summary=summary,
-            run_id=texts["run_id"],
             created_at=parse_time(created) if created else None,
             tags=tuple(tags),
-            mode=texts["mode"] or "feature",
-            tier=texts["tier"] or "run",
-            period_label=texts["period_label"] or "",
-            store_id=texts["store_id"],
             id=row,
-            store_path=texts["store_path"],
             extra=rest,
+            **{key: text for key, text in texts.items() if text},
         )
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace(":", "%3A")
+
+
+def _bounded(key: str) -> str:
+    return key if len(key.encode("utf-8", "replace")) <= LONGEST_KEY else _hashed(key)
+
+
+def _hashed(text: str) -> str:
+    return f"run:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def _optional_text(message: dict[str, object], key: str) -> str | None:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
-from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
 from afterrun.broker import (
@@ -36,7 +35,7 @@ from afterrun.broker import (
 )
 from afterrun.errors import QueueError
 from afterrun.models import Run
-from afterrun.settings import MASK, masked_url
+from afterrun.settings import masked_text, masked_url
 
 __all__ = [
     "CONSOLIDATE_CLUSTER",
@@ -107,10 +106,6 @@ class Publisher:
         self._only_copies: list[Job] = []
         _open_publishers.add(self)
 
-    def warm(self) -> None:
-        """Start the publishing thread, which imports Celery, without waiting for it."""
-        self._thread()
-
     def publish(
         self,
         task: str,
@@ -119,6 +114,7 @@ class Publisher:
         kwargsrepr: str | None = None,
         timeout: float | None = None,
         force: bool = False,
+        keep: bool = True,
     ) -> None:
         """Send one message for `task` and return when the broker has it.
 
@@ -126,16 +122,17 @@ class Publisher:
             kwargsrepr: what logs and Flower show of the arguments; give one wherever they hold memory text.
             timeout: seconds to wait at most, instead of the publisher's own.
             force: try, and wait, even where the broker has just failed: the caller has no other copy.
+            keep: send it even after the wait ran out; False withdraws it then, unless it is on the wire.
 
         Raises:
             QueueError: the broker did not take the message in time.
         """
 
         def send(line: Line) -> None:
-            line.send(task, dict(kwargs), kwargsrepr)
+            line.send(task, dict(kwargs), kwargsrepr, wanted=lambda: keep or not job.overdue)
 
-        job = Job(send, keep=True)
-        if force:
+        job = Job(send, keep=keep)
+        if force and keep:
             self._only_copies = [*(copy for copy in self._only_copies if not copy.done.is_set()), job]
         self._do(job, timeout, force=force)
 
@@ -211,14 +208,7 @@ class Publisher:
         self._rests_until = None
 
     def _told(self, error: BaseException) -> str:
-        try:
-            password = urlsplit(self._url).password
-        except ValueError:
-            return type(error).__name__
-        text = f"{type(error).__name__}: {error}"
-        for secret in filter(None, (password, unquote(password or ""))):
-            text = text.replace(secret, MASK)
-        return text
+        return masked_text(f"{type(error).__name__}: {error}", self._url)
 
     def _after_fork(self) -> None:
         # The thread did not survive the fork and its socket is the parent's: the child neither uses nor closes it.

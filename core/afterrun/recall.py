@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from afterrun.db import Database
 from afterrun.embed import Embedder
 from afterrun.errors import InputError
+from afterrun.lineage import check_model
 from afterrun.models import COLLECTIONS, Hit, Recall, Withheld
 from afterrun.redact import scrub
 from afterrun.store import SearchFilter, Store
@@ -54,13 +55,17 @@ def search(
     Raises:
         InputError: a filter or a number cannot be used.
         DatabaseError, EmbeddingError: the search failed; a failure is never an empty list.
+        ModelMismatchError: the database holds another model's vectors, which are never compared with this one's.
     """
     where = where or SearchFilter()
-    _check(where, limit, min_results)
+    _check(query, where, limit, min_results)
     question = scrub(query[:_MAX_QUESTION]).strip()
     vector = embedder.encode([question])[0] if embedder is not None and question else None
     with database.transaction() as connection:
-        return Store(connection).hybrid_search(
+        store = Store(connection)
+        if embedder is not None:
+            check_model(store, embedder.spec)
+        return store.hybrid_search(
             question,
             vector,
             embedder.spec.id if embedder is not None else None,
@@ -160,7 +165,14 @@ def prompt_block(hits: Iterable[Hit]) -> str:
     )
 
 
-def _check(where: SearchFilter, limit: int, min_results: int) -> None:
+def _check(query: str, where: SearchFilter, limit: int, min_results: int) -> None:
+    if not isinstance(query, str):
+        raise InputError(f"a query is a string, not {type(query).__name__}")
+    for name, number in (("limit", limit), ("min_results", min_results)):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise InputError(f"{name} is a whole number, not {type(number).__name__}")
+    if where.project is not None and not isinstance(where.project, str):
+        raise InputError(f"project is a string, not {type(where.project).__name__}")
     for collection in where.collections or ():
         if collection not in COLLECTIONS:
             raise InputError(f"collection {collection!r} does not exist: use some of {', '.join(COLLECTIONS)}")

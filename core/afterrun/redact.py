@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from math import isfinite
 from typing import Final
 
 MAX_DEPTH: Final = 64
@@ -159,6 +160,10 @@ _NAME: Final = re.compile(r"[A-Za-z]+|[A-Za-z]*\d{0,2}(?:(?:_|\.|::|->)[A-Za-z]*
 _LONGEST_FLAG: Final = 40
 _LONGEST_WORD: Final = 64
 """Characters up to which a string of metadata is likely to come again."""
+_SECRET_KEY: Final = re.compile(rf"{_WORD}(?:(?<![Nn])s)?\s*\Z")
+"""Names of secrets in metadata, their plurals too, but for `tokens`, which are counted."""
+_LONGEST_NUMBER: Final = 14_000
+"""Bits of an integer that Python still writes in decimal."""
 _SHORTEST_BARE: Final = 6
 """Characters below which an unquoted value is taken for a word or a number, not for a secret."""
 
@@ -172,10 +177,11 @@ def scrub(text: str) -> str:
 
 
 def scrub_value(value: object) -> object:
-    """Scrub JSON-like metadata: strings in dicts (keys too) and lists; other values come back as they are.
+    """Scrub metadata into what JSON and Postgres can hold: strings in dicts (keys too) and lists are scrubbed.
 
-    A string under a key such as `password` or `api_key` is masked whatever it looks like. Below `MAX_DEPTH` levels
-    a value is replaced by `TOO_DEEP`.
+    Below a key such as `password` or `api_key`, every string and number is masked, whatever it looks like. Keys, and
+    values that JSON does not know (a time, bytes, NaN), become strings, sets become lists. Below `MAX_DEPTH` levels a
+    value is replaced by `TOO_DEEP`.
     """
     return _scrubbed(value, MAX_DEPTH)
 
@@ -214,12 +220,11 @@ def _outside_private(text: str) -> str:
 
 
 def _masked_assignment(kind: str, found: re.Match[str]) -> str:
-    group = next(name for name in ("double", "single", "bare") if found[name] is not None)
-    secret = _is_bare_secret(found) if group == "bare" else _is_quoted_secret(found)
-    if not secret:
+    group = found.lastgroup  # the value's, or `code` after it, where it is none
+    if group is None or not (_is_bare_secret(found) if group in ("bare", "code") else _is_quoted_secret(found)):
         return found[0]
-    start, end = found.start(group) - found.start(), found.end(group) - found.start()
-    return f"{found[0][:start]}[redacted:{kind}]{found[0][end:]}"
+    (start, end), text = found.span(group), found.string
+    return f"{text[found.start() : start]}[redacted:{kind}]{text[end : found.end()]}"
 
 
 def _is_quoted_secret(found: re.Match[str]) -> bool:
@@ -245,24 +250,37 @@ def _is_flag(found: re.Match[str]) -> bool:
     return re.search(r"(?<![\w-])--[\w-]*\Z", before) is not None
 
 
-def _scrubbed(value: object, levels: int) -> object:
-    if isinstance(value, str):
-        return _scrubbed_word(value) if len(value) <= _LONGEST_WORD else scrub(value)
-    if not isinstance(value, Mapping | list | tuple):
+def _scrubbed(value: object, levels: int, *, secret: bool = False) -> object:
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return _scrubbed_within(value, levels - 1, secret) if levels else TOO_DEEP
+    if value is None or isinstance(value, bool):
         return value
-    if levels == 0:
-        return TOO_DEEP
-    if isinstance(value, Mapping):
-        return dict(_scrubbed_items(value.items(), levels - 1))
-    return [_scrubbed(item, levels - 1) for item in value]
+    value = _plain(value)
+    if secret and value != "":
+        return "[redacted:secret]"
+    if not isinstance(value, str):
+        return value
+    return _scrubbed_word(value) if len(value) <= _LONGEST_WORD else scrub(value)
 
 
-def _scrubbed_items(items: Iterable[tuple[object, object]], levels: int) -> Iterable[tuple[object, object]]:
-    for key, value in items:
-        if isinstance(key, str) and isinstance(value, str) and value and re.search(rf"{_WORD}\Z", key):
-            yield _scrubbed(key, levels), "[redacted:secret]"
-        else:
-            yield _scrubbed(key, levels) if isinstance(key, str) else key, _scrubbed(value, levels)
+def _scrubbed_within(value: Mapping[object, object] | Iterable[object], levels: int, secret: bool) -> object:
+    if not isinstance(value, Mapping):
+        return [_scrubbed(item, levels, secret=secret) for item in value]
+    named = ((str(_plain(key)), item) for key, item in value.items())
+    return {
+        _scrubbed(key, 0): _scrubbed(item, levels, secret=secret or _SECRET_KEY.search(key) is not None)
+        for key, item in named
+    }
+
+
+def _plain(value: object) -> str | int | float:
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+        return f"[number of {value.bit_length()} bits]"
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    return value if isinstance(value, str | int) else str(value)
 
 
 @lru_cache(maxsize=4096)

@@ -9,21 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 from uuid import UUID
 
 from afterrun.chunking import Chunker
 from afterrun.db import Database
 from afterrun.errors import EmptyError, InputError
+from afterrun.limits import MAX_CHARACTERS, MAX_NAME
 from afterrun.lineage import write_memories
 from afterrun.models import COLLECTIONS, NewMemory, Remembered, parse_time
 from afterrun.redact import scrub, scrub_value
 from afterrun.store import Store
-
-MAX_CHARACTERS: Final = 5_000_000
-"""The longest memory: some thousand chunks. What is longer is a document and belongs to an indexed source."""
-
-_MAX_NAME: Final = 300
 
 
 def remember(database: Database, memories: Sequence[NewMemory], chunker: Chunker) -> list[Remembered]:
@@ -48,8 +43,8 @@ def at_the_door(memory: NewMemory) -> NewMemory:
         raise InputError(f"content has {len(memory.content):,} characters, the most is {MAX_CHARACTERS:,}: split it")
     if memory.collection not in COLLECTIONS:
         raise InputError(f"collection {memory.collection!r} does not exist: use one of {', '.join(COLLECTIONS)}")
-    if isinstance(memory.importance, bool) or not 0 <= memory.importance <= 1:
-        raise InputError(f"importance {memory.importance} is out of range: use 0 to 1")
+    if not isinstance(memory.importance, int | float) or not 0 <= memory.importance <= 1:
+        raise InputError(f"importance {memory.importance!r} cannot be used: it is a number from 0 to 1")
     content = scrub(memory.content).strip()
     if not content:
         raise EmptyError("content is empty, or all of it is private: there is nothing to remember")
@@ -80,10 +75,15 @@ def wait_until_embedded(
         time.sleep(0.05)
 
 
-def _name(what: str, value: str) -> str:
+def as_text(what: str, value: str) -> str:
+    """`value` cleaned and redacted. Raises InputError where it is no string."""
     if not isinstance(value, str):
         raise InputError(f"{what} is a string, not {type(value).__name__}")
-    name = scrub(value).strip()
-    if not name or len(name) > _MAX_NAME:
-        raise InputError(f"{what} must have 1 to {_MAX_NAME} characters")
+    return scrub(value)
+
+
+def _name(what: str, value: str) -> str:
+    name = as_text(what, value).strip()
+    if not name or len(name) > MAX_NAME:
+        raise InputError(f"{what} must have 1 to {MAX_NAME} characters")
     return name

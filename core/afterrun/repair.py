@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from afterrun import consolidate
+from afterrun import consolidate, spool
 from afterrun.chunking import Chunker
 from afterrun.db import Database
 from afterrun.errors import NotFoundError, RunStoreError
@@ -39,20 +39,23 @@ def sweep(
     run_stores: Sequence[Path],
     chunker: Chunker,
     *,
+    home: Path,
     judge_name: str,
     seconds: float = 45.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Swept:
     """Index unannounced runs for at most about `seconds`, and say what else waits. The caller nudges the workers.
 
-    A run store that cannot be read is said and logged; it does not keep the others from being swept.
+    First, runs that were only spooled under `home` go into their run stores. A run store that cannot be read is said
+    and logged; it does not keep the others from being swept.
     """
     deadline = clock() + seconds
+    spool.bring_in(home)
     indexed = Indexed()
     unreachable: list[Path] = []
     for path in run_stores:
         try:
-            with RunStore(path) as store:
+            with RunStore(path, home=home) as store:
                 indexed += index_store(database, store, chunker, keep_going=lambda: clock() < deadline)
         except RunStoreError as error:
             log.warning("the sweep cannot read %s: %s", path, error)

@@ -13,7 +13,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,8 @@ _BESIDE: Final = {
     "afterrun_runs_by_run_id": "CREATE INDEX afterrun_runs_by_run_id ON runs (repo, run_id)",
     "afterrun_runs_unindexed": "CREATE INDEX afterrun_runs_unindexed ON runs (id) WHERE indexed IS NOT 1",
 }
+_UNWRITTEN: Final = ("consolidated", "indexed")
+"""Columns that a new row leaves to their default."""
 _WAL_RETRY_SECONDS: Final = 0.005
 
 _log = logging.getLogger("afterrun")
@@ -67,21 +69,56 @@ def opened(path: Path, busy_timeout: float, home: Path | None) -> tuple[sqlite3.
 
     Returns the connection and the store's id. For use inside `explained`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
     try:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        _refuse_foreign(connection, path)
         _use_wal(connection, time.monotonic() + busy_timeout)
         connection.execute("PRAGMA synchronous = FULL")
         if not _is_up_to_date(connection):
             with transaction(connection):
                 _upgrade(connection, path)
         if home is not None:
-            _enlist(connection, home, path)
+            enlist(connection, home, path)
         return connection, meta(connection, "store_id") or ""
     except BaseException:
         connection.close()
         raise
+
+
+def enlist(connection: sqlite3.Connection, home: Path, path: Path) -> str:
+    """Register the store below `home` and return its id, a new one where the file is a copy of a known store."""
+    store_id = meta(connection, "store_id") or ""
+    known = _registered_path(_entry(home, store_id))
+    if known is not None and known.exists():
+        if known.samefile(path):
+            return store_id
+        # A copy of a store that still lives elsewhere becomes a store of its own.
+        store_id = _renew_id(connection, store_id)
+    try:
+        _write_entry(_entry(home, store_id), path, store_id)
+    except OSError as error:
+        _log.warning("run store %s could not be registered below %s, the sweep may miss it: %s", path, home, error)
+    return store_id
+
+
+def located(path: str | os.PathLike[str]) -> Path:
+    """`path` as an absolute one. Raises RunStoreError where it can name no file."""
+    try:
+        found = Path(path).expanduser().absolute()
+        if b"\0" in os.fsencode(found):
+            raise RunStoreError(f"run store {str(found)!r} cannot be opened: there is a NUL in its path")
+    except (RuntimeError, OSError, UnicodeError) as error:
+        raise RunStoreError(f"run store {str(path)!r} cannot be found: {error}") from error
+    return found
+
+
+def make_private(folder: Path) -> None:
+    """Make `folder` if it is missing, for its owner alone: what runs tell is nobody else's business."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -102,6 +139,11 @@ def meta(connection: sqlite3.Connection, key: str) -> str | None:
 def set_meta(connection: sqlite3.Connection, key: str, value: str) -> None:
     """Write `key` into the side table."""
     connection.execute("INSERT OR REPLACE INTO afterrun_meta (key, value) VALUES (?, ?)", (key, value))
+
+
+def is_other_database(connection: sqlite3.Connection, database_id: str | None) -> bool:
+    """Whether the marks of the store are another database's than the one asked about."""
+    return database_id is not None and meta(connection, "database_id") != database_id
 
 
 @contextmanager
@@ -158,6 +200,16 @@ def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, int]]:
     return {row[1]: (row[2], row[5]) for row in connection.execute("PRAGMA table_info(runs)")}
 
 
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and not tables & {"runs", "afterrun_meta"}:
+        raise RunStoreError(f"{path} is no run store but another program's file: name a file of its own")
+    written = COLUMNS.keys() - set(_UNWRITTEN)
+    for _, name, _, not_null, default, key in connection.execute("PRAGMA table_info(runs)"):
+        if not_null and default is None and not key and name not in written:
+            raise RunStoreError(f"{path} is no run store: its table runs has a column that every row must have: {name}")
+
+
 def _is_up_to_date(connection: sqlite3.Connection) -> bool:
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     return COLUMNS.keys() <= _columns(connection).keys() and _BESIDE.keys() <= names
@@ -177,20 +229,6 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(_BESIDE[name])
     if meta(connection, "store_id") is None:
         set_meta(connection, "store_id", uuid.uuid4().hex)
-
-
-def _enlist(connection: sqlite3.Connection, home: Path, path: Path) -> None:
-    store_id = meta(connection, "store_id") or ""
-    known = _registered_path(_entry(home, store_id))
-    if known is not None and known.exists():
-        if known.samefile(path):
-            return
-        # A copy of a store that still lives elsewhere becomes a store of its own.
-        store_id = _renew_id(connection, store_id)
-    try:
-        _write_entry(_entry(home, store_id), path, store_id)
-    except OSError as error:
-        _log.warning("run store %s could not be registered below %s, the sweep may miss it: %s", path, home, error)
 
 
 def _renew_id(connection: sqlite3.Connection, old: str) -> str:
@@ -214,7 +252,8 @@ def _registered_path(entry: Path) -> Path | None:
 
 
 def _write_entry(entry: Path, path: Path, store_id: str) -> None:
-    entry.parent.mkdir(parents=True, exist_ok=True)
+    make_private(entry.parent.parent)
+    make_private(entry.parent)
     draft = entry.with_name(f"{entry.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     draft.write_text(json.dumps({"path": str(path), "store_id": store_id}), encoding="utf-8")
     draft.replace(entry)

@@ -25,7 +25,19 @@ from weakref import WeakSet
 
 from afterrun.errors import InputError, RunStoreError
 from afterrun.models import Run, parse_time
-from afterrun.runfile import explained, identity, meta, opened, registered, set_meta, store_id_of, transaction
+from afterrun.runfile import (
+    enlist,
+    explained,
+    identity,
+    is_other_database,
+    located,
+    meta,
+    opened,
+    registered,
+    set_meta,
+    store_id_of,
+    transaction,
+)
 
 __all__ = ["BUSY_SECONDS", "RunStore", "RunTotals", "registered", "store_id_of"]
 
@@ -77,7 +89,7 @@ class RunStore:
         busy_timeout: float = BUSY_SECONDS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path = located(path)
         self.store_id = ""
         self._home = home
         self._busy_timeout = busy_timeout
@@ -114,14 +126,27 @@ class RunStore:
         with self._session() as connection, transaction(connection):
             return [self._save(connection, run) for run in runs]
 
-    def unindexed(self, limit: int = 500, database_id: str | None = None) -> list[Run]:
-        """At most `limit` runs that are not yet indexed, oldest row first; never one without a summary.
+    def save_once(self, run: Run) -> Run:
+        """Like `save`, for a run that may have been saved before: a row of the same repo, time and summary is it."""
+        with self._session() as connection, transaction(connection):
+            return self._save(connection, run, once=True)
+
+    def register(self, home: Path) -> None:
+        """Register below the data folder `home`, where the sweep looks; a store that has a home keeps it."""
+        if self._home is None:
+            with self._session() as connection:
+                self.store_id = enlist(connection, home, self.path)
+                self._home = home
+
+    def unindexed(self, limit: int = 500, database_id: str | None = None, after_id: int = 0) -> list[Run]:
+        """At most `limit` unindexed runs with a summary and an id above `after_id`, oldest row first.
 
         With `database_id`, rows that were indexed into another database count as unindexed.
         """
         with self._session() as connection:
-            pending = "1" if _is_other_database(connection, database_id) else "indexed IS NOT 1"
-            return self._runs(connection, f"{pending} AND {_FILLED} ORDER BY id LIMIT :limit", limit=limit)
+            pending = "1" if is_other_database(connection, database_id) else "indexed IS NOT 1"
+            where = f"id > :after AND {pending} AND {_FILLED} ORDER BY id LIMIT :limit"
+            return self._runs(connection, where, after=after_id, limit=limit)
 
     def all_runs(self, after_id: int = 0, limit: int = 500) -> list[Run]:
         """At most `limit` runs with a summary, indexed or not, with an id above `after_id`, oldest row first."""
@@ -135,7 +160,7 @@ class RunStore:
         If the marks so far are another database's, they are all reset first, in the same transaction.
         """
         with self._session() as connection, transaction(connection):
-            if database_id is not None and _is_other_database(connection, database_id):
+            if database_id is not None and is_other_database(connection, database_id):
                 connection.execute("UPDATE runs SET indexed = 0 WHERE indexed IS NOT 0")
                 set_meta(connection, "database_id", database_id)
             connection.executemany("UPDATE runs SET indexed = 1 WHERE id = ?", ((row,) for row in ids))
@@ -149,7 +174,7 @@ class RunStore:
     def totals(self, database_id: str | None = None) -> RunTotals:
         """Counts for `status`; with `database_id`, rows indexed into another database count as unindexed."""
         with self._session() as connection:
-            pending = "1" if _is_other_database(connection, database_id) else "indexed IS NOT 1"
+            pending = "1" if is_other_database(connection, database_id) else "indexed IS NOT 1"
             counts = f"count(*), coalesce(sum({_FILLED}), 0), coalesce(sum({_FILLED} AND {pending}), 0)"
             runs, filled, unindexed = connection.execute(f"SELECT {counts} FROM runs", {"blank": _BLANK}).fetchone()
             waiting = f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {_FILLED}"
@@ -177,7 +202,7 @@ class RunStore:
             found = [run for tier, n in wanted for run in self._runs(connection, latest, repo=repo, tier=tier, n=n)]
         return "\n\n".join(f"## {_heading(run)}\n{run.summary.strip()}" for run in found)
 
-    def _save(self, connection: sqlite3.Connection, run: Run) -> Run:
+    def _save(self, connection: sqlite3.Connection, run: Run, *, once: bool = False) -> Run:
         repo, run_id = _storable(run.repo), _storable(run.run_id) if run.run_id else None
         same = "repo = :repo AND run_id = :run_id ORDER BY id LIMIT 1"
         if run_id and (found := self._runs(connection, same, repo=repo, run_id=run_id)):
@@ -201,6 +226,9 @@ class RunStore:
         )
         tags = json.dumps(stored.tags, ensure_ascii=False)
         when = stored.created_at.isoformat() if stored.created_at else ""
+        alike = "repo = :repo AND run_id IS NULL AND created_at = :at AND summary = :text ORDER BY id LIMIT 1"
+        if once and not run_id and (found := self._runs(connection, alike, repo=repo, at=when, text=stored.summary)):
+            return found[0]
         kind = (stored.mode, stored.tier, stored.period_label)
         row = connection.execute(insert, (repo, run_id, when, stored.summary, tags, *kind)).lastrowid
         return replace(stored, id=row)
@@ -267,10 +295,6 @@ def _forget_connections() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_connections)
-
-
-def _is_other_database(connection: sqlite3.Connection, database_id: str | None) -> bool:
-    return database_id is not None and meta(connection, "database_id") != database_id
 
 
 def _storable(text: str) -> str:

@@ -8,29 +8,64 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from afterrun.errors import ConfigurationError, NotRunningError
 
 STATE_FILE: Final = "stack.json"
 LOCK_FILE: Final = "stack.lock"
 MASK: Final = "***"
+MOST_SECONDS: Final = 86_400
+"""A day: longer is a mistake, and threads cannot wait for just any number of seconds."""
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 Origin = Literal["environment", "local stack", "default"]
+
+_NAMES: Final = r"[\w-]*(?:password|passwd|secret|token)"
+_IN_USERINFO: Final = re.compile(r"(?<=://)([^:@/?#\s]*:)([^/?#\s]*)(?=@)")
+_IN_BROKEN_USERINFO: Final = re.compile(r"(?<=://)([^:@/?#\s]*:)(.*)(?=@)", re.DOTALL)
+"""A password with an unquoted `/`, `?` or `#`: no valid address, but one that errors show."""
+_IN_HTTP_USERINFO: Final = re.compile(r"(?i)^(https?://)([^@/?#\s]+)(?=@)")
+_IN_QUERY: Final = re.compile(rf"(?i)([?&]{_NAMES}=)([^&#]+)")
+_IN_CONNINFO: Final = re.compile(rf"(?i)(\b{_NAMES}\s*=\s*)('(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])+)")
 
 
 def default_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The user's data folder for Afterrun: `$XDG_DATA_HOME/afterrun`, or the platform's usual place."""
-    if base := environ.get("XDG_DATA_HOME"):
-        return Path(base) / "afterrun"
-    user = Path(environ.get("HOME") or Path.home())
+    """The user's data folder for Afterrun: `$XDG_DATA_HOME/afterrun`, or the platform's usual place.
+
+    For a user without a home it is a private folder of theirs below the folder of temporary files.
+
+    Raises:
+        ConfigurationError: no such folder can be had.
+    """
+    try:
+        if base := environ.get("XDG_DATA_HOME"):
+            return Path(base).absolute() / "afterrun"
+        user = Path(environ.get("HOME") or Path.home()).absolute()
+    except (RuntimeError, OSError):
+        return _temporary_home()
     return user / ("Library/Application Support" if sys.platform == "darwin" else ".local/share") / "afterrun"
+
+
+def _temporary_home() -> Path:
+    try:
+        home = Path(tempfile.gettempdir()) / f"afterrun-{os.getuid()}"
+        home.mkdir(mode=0o700, exist_ok=True)
+        found = home.lstat()
+    except OSError as error:
+        raise ConfigurationError(f"there is no folder for Afterrun's data, set AFTERRUN_HOME: {error}") from error
+    if not home.is_dir() or home.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigurationError(f"{home} is not a private folder of this user: set AFTERRUN_HOME")
+    return home
 
 
 def _setting(
@@ -46,11 +81,21 @@ def _setting(
 
 
 def _paths(text: str) -> tuple[Path, ...]:
-    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+    return tuple(_path(part) for part in text.split(os.pathsep) if part)
 
 
 def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
+
+
+def _model(text: str) -> str:
+    return str(Path(text).absolute()) if text != Settings.model and Path(text).is_dir() else text
+
+
+def _log_level(text: str) -> str:
+    if text.upper() not in LOG_LEVELS:
+        raise ValueError(f"it is one of {', '.join(LOG_LEVELS)}")
+    return text.upper()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +123,10 @@ class Settings:
         "AFTERRUN_PUBLISH_TIMEOUT", 0.2, "Seconds that finish() waits for the broker at most"
     )
     model: str = _setting(
-        "AFTERRUN_MODEL", "all-MiniLM-L6-v2", "Embedding model: the packaged one, a folder, or a Hugging Face name"
+        "AFTERRUN_MODEL",
+        "all-MiniLM-L6-v2",
+        "Embedding model: the packaged one, a folder, or a Hugging Face name",
+        parse=_model,
     )
     embed_batch: int = _setting("AFTERRUN_EMBED_BATCH", 512, "Chunks that one embed task claims")
     lease_seconds: int = _setting(
@@ -105,7 +153,7 @@ class Settings:
         parse=str,
     )
     anthropic_base_url: str | None = _setting(
-        "ANTHROPIC_BASE_URL", None, "Another address of the Messages API", parse=str
+        "ANTHROPIC_BASE_URL", None, "Another address of the Messages API", secret=True, parse=str
     )
     judge_model: str = _setting("AFTERRUN_JUDGE_MODEL", "claude-haiku-4-5", "Model that judges and words merges")
     judge_timeout: float = _setting("AFTERRUN_JUDGE_TIMEOUT", 30.0, "Seconds for one answer of the language model")
@@ -114,7 +162,7 @@ class Settings:
     visibility_timeout: int = _setting(
         "AFTERRUN_VISIBILITY_TIMEOUT", 900, "Seconds after which the broker hands out an unacknowledged task again"
     )
-    log_level: str = _setting("AFTERRUN_LOG_LEVEL", "INFO", "Level of the workers' logs")
+    log_level: str = _setting("AFTERRUN_LOG_LEVEL", "INFO", "Level of the workers' logs", parse=_log_level)
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, metadata={"env": None})
     embed_socket: Path | None = field(default=None, repr=False, metadata={"env": None})
     """Socket at which the local stack embeds queries, while it runs."""
@@ -188,15 +236,28 @@ def lock_path(home: Path) -> Path:
 
 
 def masked_url(url: str) -> str:
-    """`url` with its password masked."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return MASK
-    if not password:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{password}@", f":{MASK}@", 1)))
+    """`url`, or a `key=value` connection string, with its passwords masked."""
+    return reduce(lambda text, pattern: pattern.sub(rf"\1{MASK}", text), _patterns(url), url)
+
+
+def masked_text(text: str, url: str) -> str:
+    """`text`, such as an error of a driver, with `url` and every secret that stands in it masked."""
+    text = text.replace(url, masked_url(url))
+    raw = {found[2].strip("'") for pattern in _patterns(url) for found in pattern.finditer(url)}
+    # Of an address that is no valid one, errors tell pieces, such as the port that a password up to a slash is read as.
+    raw |= {piece for secret in raw for piece in re.split(r"[:/?#@]", secret) if len(piece) > 3}
+    secrets = {form for secret in raw for form in (secret, unquote(secret), re.sub(r"\\(.)", r"\1", secret))}
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _patterns(url: str) -> tuple[re.Pattern[str], ...]:
+    if not re.match(r"[A-Za-z][\w+.-]*://", url):
+        return (_IN_CONNINFO,)
+    if url.lower().startswith("http"):
+        return (_IN_HTTP_USERINFO, _IN_QUERY)
+    return (_IN_USERINFO if "@" in re.split(r"[/?#]", url, maxsplit=3)[2] else _IN_BROKEN_USERINFO, _IN_QUERY)
 
 
 def stack_runs(home: Path) -> bool:
@@ -228,7 +289,8 @@ def _running_stack(home: Path) -> dict[str, Any]:
 def _parsed(env: str, text: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(text)
-    except ValueError as error:
+    except (ValueError, RuntimeError, OSError) as error:
+        # The last two: no home of the user whom `~` names, and no working folder for a relative path.
         raise ConfigurationError(f"{env}={text[:40]!r} cannot be used: {error}") from error
 
 
@@ -241,8 +303,12 @@ def _as_text(value: object) -> str:
 def _check(settings: Settings) -> None:
     for f in fields(settings):
         value = getattr(settings, f.name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+        if not isinstance(value, int | float):
+            continue
+        if not (value > 0 and math.isfinite(value)):
             raise ConfigurationError(f"{f.metadata['env']}={value} cannot be used: it must be greater than 0")
+        if f.name.endswith(("_seconds", "_timeout")) and value > MOST_SECONDS:
+            raise ConfigurationError(f"{f.metadata['env']}={value} cannot be used: {MOST_SECONDS} seconds are the most")
     if settings.cluster_similarity is not None and settings.cluster_similarity > 1:
         raise ConfigurationError("AFTERRUN_CLUSTER_SIMILARITY is a cosine: it cannot be greater than 1")
     if settings.visibility_timeout <= settings.lease_seconds:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -156,7 +157,8 @@ def test_a_store_is_indexed_completely_though_workers_are_killed_midway(stack: S
 
 
 def test_a_run_that_was_never_announced_is_picked_up_by_the_sweep(host: None, stack: Stack, memory: Memory) -> None:
-    (broker,) = [child for child in psutil.Process().children(recursive=True) if "valkey" in child.name()]
+    port = f":{urlsplit(stack.redis_url).port}"
+    (broker,) = [child for child in psutil.Process().children(recursive=True) if port in " ".join(child.cmdline())]
     broker.suspend()
     try:
         started = time.monotonic()

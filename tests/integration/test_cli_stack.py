@@ -258,7 +258,7 @@ def test_migrating_again_changes_nothing(home: Home) -> None:
         (("undo", "--since", "yesterday"), "InputError"),
         (("recall", "x", "--only-project"), "InputError"),
         (("search", "x", "--limit", "100000"), "InputError"),
-        (("remember", "   "), "InputError"),
+        (("remember", "   "), "EmptyError"),
     ],
 )
 def test_what_cannot_be_done_is_an_error_without_a_traceback(home: Home, arguments: tuple[str, ...], kind: str) -> None:

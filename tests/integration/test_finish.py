@@ -25,6 +25,7 @@ from afterrun import finish
 from afterrun.models import Receipt, Run
 from afterrun.queue import Publisher, celery_app
 from afterrun.runs import RunStore
+from afterrun.spool import bring_in
 
 BOUND = 0.3
 """Seconds that finish() may take with the broker away."""
@@ -33,6 +34,7 @@ BOUND = 0.3
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ValkeyServer]:
     monkeypatch.setenv("AFTERRUN_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("AFTERRUN_PUBLISH_TIMEOUT", raising=False)
     server = ValkeyServer()
     server.start()
     monkeypatch.setenv("REDIS_URL", f"{server.connection_url}/0")
@@ -219,8 +221,8 @@ def test_a_run_that_no_store_takes_is_published_though_the_broker_has_just_faile
     with locked(store.path):
         took, receipt = timed(lambda: finish("app", "the story"))
     assert took < BOUND
-    assert not receipt.stored
-    wait_until(lambda: "the story" in [run.summary for run in runs_in(broker)])
+    assert receipt.stored != receipt.queued, "one of the spool and the broker has it"
+    wait_until(lambda: bring_in(store.path.parent) or "the story" in [run.summary for run in runs_in(broker)])
 
 
 def test_with_store_and_broker_both_away_the_caller_is_told_in_time(broker: ValkeyServer, store: RunStore) -> None:
@@ -228,15 +230,19 @@ def test_with_store_and_broker_both_away_the_caller_is_told_in_time(broker: Valk
     with frozen(broker), locked(store.path):
         took, receipt = timed(lambda: finish("app", "x"))
     assert took < BOUND
-    assert (receipt.stored, receipt.queued) == (False, False)
+    assert (receipt.id, receipt.stored, receipt.queued) == (None, True, False)
     assert "not stored" in (receipt.error or "")
     assert "not queued" in (receipt.error or "")
+    assert "the sweep brings it into the run store" in (receipt.error or "")
+    assert bring_in(store.path.parent) == 1
+    assert [run.summary for run in store.unindexed()] == ["x"]
 
 
 FULL = """
 import os, resource, sys
 from afterrun import finish
 from afterrun.runs import RunStore
+from afterrun.spool import bring_in
 store = RunStore(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 receipt = finish("app", "x" * 1_000_000, store=store)
@@ -247,7 +253,7 @@ print(receipt.stored, "disk full" in receipt.error)
 def test_a_run_that_a_full_disk_cannot_take_is_published_whole(broker: ValkeyServer, store: RunStore) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(store.path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
-    wait_until(lambda: [len(run.summary) for run in runs_in(broker)] == [1_000_000])
+    wait_until(lambda: {len(run.summary) for run in runs_in(broker)} == {1_000_000})
 
 
 def test_an_empty_summary_is_not_announced(broker: ValkeyServer, store: RunStore) -> None:
@@ -278,6 +284,35 @@ def test_threads_finish_at_once(broker: ValkeyServer, store: RunStore) -> None:
     assert len(receipts) == 160
     assert all(receipt.stored for receipt in receipts)
     wait_until(lambda: sorted(run.id or 0 for run in runs_in(broker)) == list(range(1, 161)))
+
+
+CROWD = """
+import sys, threading
+from afterrun import finish
+def work():
+    for _ in range(20):
+        receipt = finish("app", "x")
+        assert receipt.stored or receipt.queued, receipt.error
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.slow
+def test_a_crowd_of_processes_and_threads_with_the_broker_refused_loses_nothing(
+    broker: ValkeyServer, store: RunStore
+) -> None:
+    broker.stop()
+    home = store.path.parent
+    crowd = [subprocess.Popen([sys.executable, "-c", CROWD], stderr=subprocess.DEVNULL) for _ in range(8)]
+    assert [process.wait(200) for process in crowd] == [0] * 8
+    waiting = len(list((home / "spool").glob("*.json")))
+    rows = store.totals().runs
+    print(f"finish, 64 at once: {rows} rows, {waiting} spooled")
+    assert rows + waiting == 8 * 8 * 20
+    assert bring_in(home) == waiting
+    assert store.totals().runs == 8 * 8 * 20
 
 
 def work_in_a_fork(name: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterrun import index, repair
+from afterrun import index, repair, schema
 from afterrun.chunking import Chunker
 from afterrun.client import Memory
 from afterrun.db import Database
@@ -266,7 +267,9 @@ def test_the_sweep_finds_what_nobody_announced(memory: Memory, runs: RunStore, t
     missing = tmp_path / "gone" / "memory.db"
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"this is no database" * 100)
-    swept = repair.sweep(memory.database, [broken, runs.path], memory.chunker, judge_name="deterministic")
+    swept = repair.sweep(
+        memory.database, [broken, runs.path], memory.chunker, home=tmp_path, judge_name="deterministic"
+    )
     assert swept.indexed.added == 4
     assert swept.pending
     assert swept.unreachable == (broken,)
@@ -302,3 +305,90 @@ def test_a_vector_is_written_once_for_each_chunk(database: Database, chunker: Ch
         row = connection.execute("SELECT content, embedding FROM chunks LIMIT 1").fetchone()
     assert row is not None
     assert np.allclose(row[1].to_numpy(), embedder.encode([row[0]])[0], atol=1e-3)
+
+
+def test_a_copied_store_that_goes_its_own_way_loses_nothing(
+    database: Database, chunker: Chunker, tmp_path: Path
+) -> None:
+    original = RunStore(tmp_path / "one" / "memory.db", home=tmp_path / "one")
+    original.save(Run(repo="a", summary="Before the copy."))
+    original.close()
+    (tmp_path / "two").mkdir()
+    shutil.copyfile(original.path, tmp_path / "two" / "memory.db")
+    copied = RunStore(tmp_path / "two" / "memory.db", home=tmp_path / "two")
+    assert copied.store_id == original.store_id
+    original.save(Run(repo="a", summary="The original went on."))
+    copied.save(Run(repo="a", summary="The copy went another way."))
+    for _ in range(2):
+        for store in (original, copied):
+            index.index_store(database, store, chunker, full=True)
+    with database.transaction() as connection:
+        found = sorted(row[0] for row in connection.execute("SELECT content FROM memories"))
+    assert found == ["Before the copy.", "The copy went another way.", "The original went on."]
+
+
+def test_two_databases_on_one_store_both_come_to_an_end(
+    database: Database, empty_database_url: str, chunker: Chunker, runs: RunStore
+) -> None:
+    schema.migrate(empty_database_url, chunker.spec)
+    saved(runs, 350)
+    with Database(empty_database_url) as other, ThreadPoolExecutor(2) as pool:
+        passes = [
+            pool.submit(index.index_store, into, RunStore(runs.path, busy_timeout=10), chunker)
+            for into in (database, other)
+        ]
+        for done in passes:
+            assert done.result(timeout=60).added == 350
+        assert memories_of(database) == memories_of(other) == 350
+
+
+def test_a_run_that_its_store_took_only_later_is_one_memory(
+    database: Database, chunker: Chunker, runs: RunStore
+) -> None:
+    for run_id in ("42", None):
+        run = Run(repo="a", run_id=run_id, summary=f"Run {run_id}.", created_at=datetime(2026, 5, 1, tzinfo=UTC))
+        assert index.index_message(database, run.to_message(), chunker).added == 1
+        assert index.index_message(database, runs.save(run).to_message(), chunker).known == 1
+    assert memories_of(database) == 2
+
+
+def test_secrets_in_names_and_times_reach_no_row(database: Database, chunker: Chunker) -> None:
+    token = "ghp_" + "c" * 36
+    hostile: list[dict[str, object]] = [
+        {"repo": "https://user:hunter2hunter2@host/r", "summary": "One.", "run_id": token},
+        {"repo": "a", "summary": "Two.", "created_at": f"<private>{token}</private>"},
+        {"repo": "a", "summary": 3, "run_id": token},
+    ]
+    for message in hostile:
+        index.index_message(database, message, chunker)
+    with database.transaction() as connection:
+        rows = connection.execute("SELECT memories::text FROM memories UNION ALL SELECT d::text FROM dead_letters d")
+        text = str(rows.fetchall())
+    assert token not in text
+    assert "hunter2" not in text
+
+
+def test_what_postgres_refuses_is_buried_whatever_it_holds(database: Database, chunker: Chunker) -> None:
+    for message in (
+        {"repo": "a", "summary": "Not a number.", "loss": float("nan"), "gain": float("inf")},
+        {"repo": "a", "summary": "Long name.", "run_id": "".join(f"{number:x}" for number in range(3000))},
+        {"repo": "r" * 400, "summary": "A name that is too long."},
+        {
+            "repo": "a",
+            "summary": "A path that is too long.",
+            "id": 1,
+            "store_id": "b" * 32,
+            "store_path": "/" + "p" * 5000,
+        },
+    ):
+        done = index.index_message(database, message, chunker)
+        assert (done.added, done.failed) in {(1, 0), (0, 1)}
+
+
+def test_a_book_does_not_hold_up_the_notes_that_come_after_it(database: Database, chunker: Chunker) -> None:
+    index.index_message(database, {"repo": "a", "summary": "A very long report. " * 20_000}, chunker)
+    index.index_message(database, {"repo": "a", "summary": "A short note."}, chunker)
+    embed_pending(database, HashEmbedder(path=chunker.spec.path), limit=10)
+    with database.transaction() as connection:
+        row = connection.execute("SELECT embedding IS NOT NULL FROM chunks WHERE content = 'A short note.'").fetchone()
+    assert row == (True,)

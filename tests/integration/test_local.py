@@ -418,11 +418,11 @@ def test_restarts_in_a_row_wait_longer_each_time_up_to_a_bound(
     assert waits == [[wait] for wait in ("0.2", "1", "2", "5", "10", "30", "30", "30")]
 
 
-def test_embedding_by_default_has_a_worker_of_its_own(home: Path) -> None:
+def test_embedding_and_upkeep_by_default_have_workers_of_their_own(home: Path) -> None:
     commands = {command.name: command.arguments for command in default_commands(Settings(home=home))}
-    assert list(commands) == ["worker", "embed", "beat"]
-    assert commands["embed"][commands["embed"].index("-Q") + 1] == "embed"
-    assert commands["worker"][commands["worker"].index("-Q") + 1] == "index,celery,consolidate,maintenance"
+    assert list(commands) == ["worker", "upkeep", "embed", "beat"]
+    queues = {name: words[words.index("-Q") + 1] for name, words in commands.items() if "-Q" in words}
+    assert queues == {"worker": "index,celery", "upkeep": "consolidate,maintenance", "embed": "embed"}
 
 
 def test_celery_takes_the_default_commands_and_stops_in_good_order(home: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from afterrun.client import Memory
 from afterrun.db import connect
-from afterrun.errors import DatabaseUnavailableError, InputError, ModelMismatchError
+from afterrun.errors import DatabaseUnavailableError, InputError, ModelMismatchError, SchemaError
 from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
@@ -208,6 +208,33 @@ def test_another_models_process_cannot_write(memory: Memory) -> None:
         pytest.raises(ModelMismatchError, match="words-128@hash"),
     ):
         other.remember("Something.")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"query": None}, {"limit": 2.5}, {"limit": None}, {"min_results": "5"}, {"project": 5}, {"since": 5},
+        {"source_types": "fact"}, {"collections": ["books"]}, {"limit": 0}, {"min_results": -1}, {"limit": 999},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_types_and_numbers_are_told(memory: Memory, fields: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        memory.search(**{"query": "anything", **fields})
+
+
+def test_an_unmigrated_database_says_what_to_run(memory: Memory, empty_database_url: str) -> None:
+    with (
+        Memory(database_url=empty_database_url, settings=memory.settings, embedder=memory.embedder) as unmigrated,
+        pytest.raises(SchemaError, match="afterrun migrate"),
+    ):
+        unmigrated.recall("anything")
+
+
+def test_a_question_of_another_model_is_refused(memory: Memory) -> None:
+    other = HashEmbedder(128, path=memory.chunker.spec.path)
+    with Memory(settings=memory.settings, embedder=other) as mismatched, pytest.raises(ModelMismatchError):
+        mismatched.search("anything")
 
 
 def test_the_vector_arm_and_the_word_arm_use_their_indexes(memory: Memory, embedder: HashEmbedder) -> None:

@@ -179,6 +179,7 @@ def test_finish_reads_a_summary_that_is_no_utf8_from_stdin(tmp_path: Path) -> No
 
 def test_finish_ends_with_1_only_when_the_run_is_neither_stored_nor_queued(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "spool").touch()
     done = run(tmp_path, "finish", "--repo", "a", "--summary", "b", "--store", str(tmp_path / "file" / "memory.db"))
     assert done.exit_code == 1
     assert "the run is lost" in done.stderr

@@ -6,7 +6,10 @@ import base64
 import json
 import time
 import uuid
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -296,8 +299,55 @@ def test_metadata_is_scrubbed_in_keys_values_and_lists() -> None:
         "note": ["a ", ["password=[redacted:secret]", 1, None, True]],
         "api_key": "[redacted:secret]",
         "[redacted:github-token]": 2.5,
-        3: "b",
+        "3": "b",
     }
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"api_key": ["hunter2", {"v": "hunter2"}]},
+        {"db": {"Secret": {"v": {"w": ("hunter2", {"hunter2"})}}}},
+        {"password ": "hunter2", "passwords": ["hunter2"], b"password": b"hunter2", "api_keys": {"a": "hunter2"}},
+        {"credentials": {"user": "hunter2"}, "client_secrets": ["hunter2"]},
+    ],
+)
+def test_every_string_below_a_key_that_names_a_secret_is_masked(metadata: object) -> None:
+    masked = scrub_value(metadata)
+    assert "hunter2" not in repr(masked)
+    assert scrub_value(masked) == masked
+
+
+def test_numbers_below_a_key_that_names_a_secret_are_masked_and_switches_stay() -> None:
+    value = {"password": 123456789012, "secret": {"pin": [1234, 0.5], "on": True, "off": None, "empty": ""}}
+    hidden = "[redacted:secret]"
+    kept = {"pin": [hidden, hidden], "on": True, "off": None, "empty": ""}
+    assert scrub_value(value) == {"password": hidden, "secret": kept}
+
+
+@pytest.mark.parametrize(
+    "key", ["token_count", "tokens", "max_tokens", "password_required", "secretary", "keys", "passes", "author"]
+)
+def test_values_below_a_key_that_only_resembles_a_secrets_name_stay(key: str) -> None:
+    value = {key: [4096, "a word", {"n": 1.5}]}
+    assert scrub_value(value) == value
+
+
+def test_metadata_becomes_what_json_can_hold() -> None:
+    moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    value = {
+        ("a", 1): [float("nan"), float("-inf"), 1e308, Decimal("1.50"), 10**5000, 10**4000],
+        None: [moment, uuid.UUID(int=7), b"\xff!", Path("a/b")],
+        moment: {"only"},
+        b"bytes": frozenset(),
+    }
+    assert scrub_value(value) == {
+        "('a', 1)": ["nan", "-inf", 1e308, "1.50", "[number of 16610 bits]", 10**4000],
+        "None": [str(moment), str(uuid.UUID(int=7)), "\ufffd!", "a/b"],
+        str(moment): ["only"],
+        "bytes": [],
+    }
+    json.dumps(scrub_value(value), allow_nan=False)
 
 
 def test_metadata_nested_too_deep_is_cut_without_an_error() -> None:

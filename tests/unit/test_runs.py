@@ -157,6 +157,56 @@ def test_unindexed_is_oldest_first_and_a_second_pass_finds_nothing(store: RunSto
     assert [run.id for run in store.all_runs(after_id=4, limit=1)] == [5]
 
 
+def test_unindexed_can_go_on_after_a_row(store: RunStore) -> None:
+    store.save_many([Run(repo="app", summary=f"s{n}") for n in range(5)])
+    store.mark_indexed([4])
+    assert [run.id for run in store.unindexed(after_id=2)] == [3, 5]
+    assert [run.id for run in store.unindexed(after_id=2, limit=1, database_id="one")] == [3]
+    assert store.unindexed(after_id=5) == []
+
+
+def test_a_run_may_be_saved_again_without_a_second_row(store: RunStore) -> None:
+    when = datetime(2026, 1, 31, tzinfo=UTC)
+    run = Run(repo="app", summary="one \ud800", created_at=when)
+    assert [store.save_once(run).id for _ in range(2)] == [1, 1]
+    assert store.save_once(Run(repo="app", summary="two", created_at=when)).id == 2
+    assert [store.save_once(Run(repo="app", summary="x", run_id="r")).id for _ in range(2)] == [3, 3]
+
+
+def test_another_programs_file_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection, connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = (tmp_path / "other.db").read_bytes()
+    with pytest.raises(RunStoreError, match=r"other\.db is no run store but another program's file"):
+        RunStore(tmp_path / "other.db")
+    assert (tmp_path / "other.db").read_bytes() == before
+    (tmp_path / "empty.db").touch()
+    with RunStore(tmp_path / "empty.db") as store:
+        assert store.save(Run(repo="app", summary="x")).id == 1
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_table_that_demands_a_column_of_its_own_is_refused_and_left_as_it_was(tmp_path: Path, schema: str) -> None:
+    path = old_file(tmp_path / "memory.db", schema.replace("repo", "owner TEXT NOT NULL, repo", 1), rows=0)
+    before = path.read_bytes()
+    with pytest.raises(RunStoreError, match=r"a column that every row must have: owner"):
+        RunStore(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/memory.db", "nul\0.db", "\ud800.db"])
+def test_a_path_that_names_no_file_says_so(path: str) -> None:
+    with pytest.raises(RunStoreError):
+        RunStore(path)
+
+
+def test_a_file_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    path = old_file(tmp_path / "memory.db")
+    path.chmod(0o664)
+    RunStore(path).close()
+    assert path.stat().st_mode & 0o777 == 0o664
+
+
 def test_against_another_database_every_row_counts_as_unindexed(store: RunStore) -> None:
     store.save_many([Run(repo="app", summary=f"s{n}") for n in range(3)])
     store.mark_indexed([1, 2], database_id="one")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from afterrun import settings as settings_module
 from afterrun.queue import celery_app
+from afterrun_workers import log
 from afterrun_workers.schedule import beat_schedule
 
 settings = settings_module.load()
@@ -36,3 +37,5 @@ app.conf.update(
 )
 # By name, as only a worker needs it.
 app.Task.Request = "afterrun_workers.request:TextFreeRequest"
+app.Task.Strategy = "afterrun_workers.request:strategy"
+log.install()

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from celery.utils.log import get_task_logger
 
 from afterrun import consolidate, index, repair, vectors
+from afterrun.errors import InputError
 from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, SWEEP
 from afterrun_workers import runtime
 from afterrun_workers.app import app, settings
+from afterrun_workers.arguments import described, run_of
 
 log = get_task_logger(__name__)
 
 
 @app.task(name=INDEX_RUN)
-def index_run(run: Mapping[str, object]) -> None:
-    """Index one finished run and have it embedded."""
+def index_run(*arguments: object, **keywords: object) -> None:
+    """Index one finished run, `run={repo, summary, …}` or flat as keywords, and have it embedded.
+
+    Keywords beside `run` are ignored; what is no run goes to the dead letters.
+    """
+    if "run" in keywords and len(keywords) > 1:
+        log.warning("index_run(run=…) takes no other keywords: ignored %s", described([*keywords]))
     memory = runtime.memory()
     with runtime.requeued_while_down():
+        run = run_of(arguments, keywords)
         done = index.index_message(memory.database, run, memory.chunker, home=settings.home)
     if done.added:
         memory.nudge(EMBED)
 
 
 @app.task(name=EMBED)
-def embed() -> None:
+def embed(*_ignored: object, **_more: object) -> None:
     """Embed one batch of what is pending; when nothing is left, look for near-duplicates of what is new."""
     memory = runtime.memory()
     done = vectors.embed_pending(
@@ -41,17 +47,24 @@ def embed() -> None:
 
 
 @app.task(name=CONSOLIDATE_CLUSTER)
-def consolidate_cluster(memory_ids: Sequence[str]) -> None:
+def consolidate_cluster(memory_ids: object = None, *_ignored: object, **_more: object) -> None:
     """Judge one candidate cluster and carry the verdict out."""
-    outcome = runtime.memory().consolidate(*memory_ids)
-    log.info("cluster of %d memories: %s %s", len(memory_ids), outcome.state, outcome.reason)
+    ids = memory_ids if isinstance(memory_ids, list | tuple) else []
+    try:
+        outcome = runtime.memory().consolidate(*map(str, ids))
+    except InputError:
+        log.warning("consolidate_cluster takes memory_ids, two or more ids of memories, not %s", described(memory_ids))
+        return
+    log.info("cluster of %d memories: %s %s", len(ids), outcome.state, outcome.reason)
 
 
 @app.task(name=SWEEP)
 def sweep() -> None:
     """Pick up whatever was lost: unannounced runs, chunks of dead workers, clusters that wait."""
     memory = runtime.memory()
-    swept = repair.sweep(memory.database, memory.run_stores(), memory.chunker, judge_name=memory.judge.name)
+    swept = repair.sweep(
+        memory.database, memory.run_stores(), memory.chunker, home=settings.home, judge_name=memory.judge.name
+    )
     if swept.indexed.seen:
         log.info("the sweep indexed %d runs", swept.indexed.added)
     if swept.pending:

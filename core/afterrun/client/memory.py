@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from afterrun import care, consolidate, index, recall, remember, repair
+from afterrun import care, consolidate, index, recall, remember, repair, spool
 from afterrun import settings as settings_module
 from afterrun.care import Lineage, Status
 from afterrun.chunking import Chunker
@@ -24,6 +24,7 @@ from afterrun.judge import Judge, choose_judge
 from afterrun.models import GLOBAL_PROJECT, Cluster, Hit, MemoryRecord, NewMemory, Recall, Remembered, parse_time
 from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, Publisher
 from afterrun.recall import DEFAULT_MIN_RESULTS, DEFAULT_TOKEN_BUDGET
+from afterrun.remember import as_text
 from afterrun.runs import RunStore, registered
 from afterrun.settings import Settings
 from afterrun.store import SearchFilter
@@ -78,6 +79,8 @@ class Memory:
         With `wait="embedded"` it is also found by its meaning, if a worker embeds it within `timeout` seconds; the
         result says whether. The exact repeat of a note reinforces it. Raises InputError, DatabaseError.
         """
+        if wait not in (None, "embedded"):
+            raise InputError(f"wait is None or 'embedded', not {wait!r}")
         note = NewMemory(
             content=content,
             project=project,
@@ -88,7 +91,7 @@ class Memory:
             session=session,
             session_ordinal=session_ordinal,
             metadata=metadata or {},
-            created_at=None if created_at is None else parse_time(created_at),
+            created_at=None if created_at is None else _time("created_at", created_at),
         )
         written = remember.remember(self.database, [note], self.chunker)[0]
         self.nudge(EMBED)
@@ -208,13 +211,17 @@ class Memory:
 
     def undo_since(self, since: str | datetime) -> list[Cluster]:
         """Take back every merge since a time, newest first."""
-        return consolidate.undo_since(self.database, parse_time(since))
+        return consolidate.undo_since(self.database, _time("since", since))
 
     def retry(self, *dead_letters: int) -> int:
         """Bring dead letters back, these or all; how many."""
         count = repair.retry(self.database, dead_letters or None, self.chunker)
         self.nudge(EMBED)
         return count
+
+    def bring_in_spooled(self) -> int:
+        """Put runs that were only spooled into their run stores; how many."""
+        return spool.bring_in(self.settings.home)
 
     def run_stores(self) -> list[Path]:
         """Every run store that this host knows: registered ones and those of the settings."""
@@ -298,10 +305,24 @@ def _filter(
     until: str | datetime | None,
 ) -> SearchFilter:
     return SearchFilter(
-        project=project,
+        project=None if project is None else as_text("project", project),
         only_project=only_project,
-        collections=None if collections is None else tuple(collections),
-        source_types=None if source_types is None else tuple(source_types),
-        since=None if since is None else parse_time(since),
-        until=None if until is None else parse_time(until),
+        collections=_names("collections", collections),
+        source_types=_names("source_types", source_types),
+        since=None if since is None else _time("since", since),
+        until=None if until is None else _time("until", until),
     )
+
+
+def _names(what: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise InputError(f"{what} is a list of names, not one string: write [{values[:40]!r}]")
+    return tuple(as_text(what, value) for value in values)
+
+
+def _time(what: str, value: str | datetime) -> datetime:
+    if not isinstance(value, str | datetime):
+        raise InputError(f"{what} is a datetime or ISO 8601 text, not {type(value).__name__}")
+    return parse_time(value)

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from afterrun import settings
 from afterrun.errors import ConflictError
+
+GLANCE_SECONDS: Final = 1.0
+"""Whoever looks whether a stack runs holds the lock for a moment: only what is held for longer is a stack."""
+RETRY_SECONDS: Final = 0.02
 
 
 class StackLock:
@@ -23,17 +29,18 @@ class StackLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
+        """Take the lock; wait for those who only look.
 
         Raises:
             ConflictError: a stack runs on this home already.
         """
         descriptor = os.open(settings.lock_path(self._home), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise ConflictError(f"a local stack already runs on {self._home}: use it, or run `afterrun down`") from None
+        deadline = time.monotonic() + GLANCE_SECONDS
+        while not _locked(descriptor):
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise ConflictError(f"a local stack already runs on {self._home}: use it, or run `afterrun down`")
+            time.sleep(RETRY_SECONDS)
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         self._descriptor = descriptor
@@ -44,6 +51,14 @@ class StackLock:
             os.truncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def holder(home: Path) -> int | None:

@@ -31,6 +31,8 @@ ON CONFLICT (source_key) DO UPDATE SET
     compared_at = NULL,
     updated_at = now()
 WHERE memories.is_active AND memories.content_hash <> excluded.content_hash
+-- A run store's row never changes its time: another time is the row of a copied file that has gone its own way.
+AND (excluded.metadata ->> 'store_id' IS NULL OR memories.created_at = excluded.created_at)
 RETURNING id, xmax = 0 AS created
 
 -- name: add_chunks
@@ -59,8 +61,14 @@ WHERE id = ANY (%(ids)s)
 ORDER BY id
 FOR UPDATE
 
--- name: known_source_keys
-SELECT source_key FROM memories WHERE source_key = ANY (%(source_keys)s)
+-- name: sourced
+SELECT source_key, content_hash, created_at FROM memories WHERE source_key = ANY (%(source_keys)s)
+
+-- name: rename_sources
+UPDATE memories m SET source_key = renamed.new
+FROM unnest(%(old)s::text[], %(new)s::text[]) AS renamed (old, new)
+WHERE m.source_key = renamed.old
+AND NOT EXISTS (SELECT FROM memories taken WHERE taken.source_key = renamed.new)
 
 -- name: is_embedded
 SELECT count(*) > 0 AND count(*) FILTER (WHERE embedding IS NULL) = 0 FROM chunks WHERE memory_id = %(memory_id)s

@@ -10,7 +10,7 @@ WHERE id IN (
     SELECT id FROM chunks
     WHERE embedding IS NULL AND is_active AND NOT failed AND model = %(model)s
     AND (lease_until IS NULL OR lease_until < now())
-    ORDER BY id
+    ORDER BY ordinal, id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )

@@ -86,9 +86,13 @@ class MemoryQueries(Queries):
         """The same, locked until the transaction ends, always in one order so that two callers cannot deadlock."""
         return self.records(MemoryRecord, "lock_memories", ids=list(ids))
 
-    def known_source_keys(self, source_keys: Sequence[str]) -> set[str]:
-        """Those of the keys that have a row, in whatever state."""
-        return {row[0] for row in self.run("known_source_keys", source_keys=list(source_keys))}
+    def sourced(self, source_keys: Sequence[str]) -> dict[str, tuple[bytes, datetime]]:
+        """Content hash and time of the memories with these keys, in whatever state."""
+        return {row[0]: (bytes(row[1]), row[2]) for row in self.run("sourced", source_keys=list(source_keys))}
+
+    def rename_sources(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Give memories a new source key, from old to new, unless another memory has it."""
+        self.run("rename_sources", old=[old for old, _ in keys], new=[new for _, new in keys])
 
     def is_embedded(self, memory_id: UUID) -> bool:
         """Whether every chunk of the memory has its vector."""

@@ -81,7 +81,8 @@ def finish(
     if as_json:
         write_json(receipt)
     else:
-        click.echo(f"stored as row {receipt.id}" if receipt.stored else "not stored")
+        where = "not stored" if not receipt.stored else f"stored as row {receipt.id}" if receipt.id else "spooled"
+        click.echo(where)
     if receipt.error:
         say(f"note: {receipt.error}")
     elif not receipt.queued:
@@ -121,6 +122,7 @@ def index(
     with open_memory() as memory:
         if source == "git":
             stores = (save_commits(memory, path or Path(), stores),)
+        memory.bring_in_spooled()
         results = [index_one(memory, file, full=full) for file in stores or memory.run_stores()]
     _report(results, as_json=as_json)
     if any(result.error for result in results):
