@@ -19,7 +19,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -35,8 +36,6 @@ from afterrun.settings import Settings
 
 FINISHES: Final = 300
 FOUND: Final = 30
-PACE_SECONDS: Final = 0.05
-"""Pause between finished runs: far below what pipelines need, and enough for the workers not to fall behind."""
 OWN_RUNS: Final = 1000
 ROUNDS: Final = 5
 PATIENCE_SECONDS: Final = 300.0
@@ -67,24 +66,53 @@ def run(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _latencies(memory: Memory) -> dict[str, object]:
-    """`finish()`, and how soon its run is found, on an idle and warm worker."""
+    """How soon a run is found on idle and warm workers, and how long `finish()` takes.
+
+    `finish_ms` is call after call while the workers are held still: the time of `finish()` and the broker;
+    `finish_busy_ms` the same while they work on those very runs and take the processors.
+    """
     hooks.finish("bench/warm", "The first run warms the workers up.")
     _until(lambda: _settled(memory))
     words, vectors = zip(*(_found_after(memory, number) for number in range(FOUND)), strict=True)
-    took: list[float] = []
-    for number in range(FINISHES):
-        started = time.perf_counter()
-        receipt = hooks.finish("bench/latency", f"Latency run {number} changed file {number * 13}.")
-        took.append((time.perf_counter() - started) * 1000)
-        if not (receipt.stored and receipt.queued):
-            raise SystemExit(f"finish() did not do its work: {receipt}")
-        time.sleep(PACE_SECONDS)
+    with _held_still("afterrun_workers.app"):
+        alone = _finish_ms("bench/alone")
+    _until(lambda: _settled(memory))
+    busy = _finish_ms("bench/busy")
     _until(lambda: _settled(memory))
     return {
-        "finish_ms": {"p50": _quantile(took, 0.5), "p99": _quantile(took, 0.99)},
+        "finish_ms": {"p50": _quantile(alone, 0.5), "p99": _quantile(alone, 0.99)},
+        "finish_busy_ms": {"p50": _quantile(busy, 0.5), "p99": _quantile(busy, 0.99)},
         "words_p95_s": _quantile(words, 0.95),
         "vector_p95_s": _quantile(vectors, 0.95),
     }
+
+
+def _finish_ms(repo: str) -> list[float]:
+    took: list[float] = []
+    for number in range(FINISHES):
+        started = time.perf_counter()
+        receipt = hooks.finish(repo, f"Run {number} changed file {number * 13}.")
+        took.append((time.perf_counter() - started) * 1000)
+        if not (receipt.stored and receipt.queued):
+            raise SystemExit(f"finish() did not do its work: {receipt}")
+    return took
+
+
+@contextmanager
+def _held_still(name: str) -> Iterator[None]:
+    """Suspend the stack's processes whose command line has `name`."""
+    processes = _processes(name)
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
+def _processes(name: str) -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if name in " ".join(child.cmdline())]
 
 
 def _found_after(memory: Memory, number: int) -> tuple[float, float]:
@@ -196,8 +224,8 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 def _peak_mb(name: str) -> float:
     """The highest resident size of the worker whose command line has `name`, its pool process included."""
-    workers = [child for child in psutil.Process().children(recursive=True) if name in " ".join(child.cmdline())]
-    peaks = (re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker.pid}/status").read_text()) for worker in workers)
+    status = (Path(f"/proc/{worker.pid}/status").read_text() for worker in _processes(name))
+    peaks = (re.search(r"VmHWM:\s+(\d+) kB", text) for text in status)
     return max(int(peak[1]) * 1024 / 1e6 for peak in peaks if peak)
 
 

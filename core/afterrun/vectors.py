@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +20,6 @@ from afterrun.store import Store, Vector
 log = logging.getLogger(__name__)
 
 _PROBE: Final = "Is the model able to encode a plain sentence?"
-_SLICE: Final = 64
 _RETRY_SECONDS: Final = 5.0
 """Wait after a chunk's first failure; it doubles with each further one."""
 
@@ -54,40 +52,19 @@ def embed_pending(
     if not claimed:
         return Embedded(embedded=0, failed=0, more=False)
     try:
-        embedded, failures = _encode_and_write(database, embedder, claimed)
+        vectors, failures = _encode(embedder, claimed)
+        if failures:
+            embedder.encode([_PROBE])
     except BaseException:
         with database.transaction() as connection:
             Store(connection).release_chunks([chunk.id for chunk in claimed], wait=_RETRY_SECONDS)
         raise
     with database.transaction() as connection:
         store = Store(connection)
+        store.write_vectors(vectors)
         for chunk, error in failures:
             _count_failure(store, chunk, error, max_attempts)
-        return Embedded(embedded=embedded, failed=len(failures), more=store.claimable())
-
-
-def _encode_and_write(
-    database: Database, embedder: Embedder, chunks: Sequence[PendingChunk]
-) -> tuple[int, list[tuple[PendingChunk, EmbeddingError]]]:
-    # One slice is written, which is the database's work, while the next is encoded. Texts of like length come together,
-    # so that little is padded.
-    ordered = sorted(chunks, key=lambda chunk: len(chunk.content), reverse=True)
-    failures: list[tuple[PendingChunk, EmbeddingError]] = []
-    with ThreadPoolExecutor(1, thread_name_prefix="vector-writer") as writer:
-        writes = []
-        for start in range(0, len(ordered), _SLICE):
-            vectors, failed = _encode(embedder, ordered[start : start + _SLICE])
-            if failed:
-                embedder.encode([_PROBE])
-            failures += failed
-            writes.append(writer.submit(_write, database, vectors))
-        return sum(write.result() for write in writes), failures
-
-
-def _write(database: Database, vectors: Sequence[tuple[int, Vector]]) -> int:
-    with database.transaction() as connection:
-        Store(connection).write_vectors(vectors)
-    return len(vectors)
+        return Embedded(embedded=len(vectors), failed=len(failures), more=store.claimable())
 
 
 def _encode(

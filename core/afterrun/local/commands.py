@@ -5,24 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from afterrun.settings import Settings
-
-WORKERS_NICE: Final = 5
-"""The pipeline that finishes runs, and whoever asks, come first on a laptop; remembering can wait its turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A program of the stack besides its servers; `beat` is stopped before the others.
-
-    `nice` is how much it gives way to other programs of the machine.
-    """
+    """A program of the stack besides its servers; `beat` is stopped before the others."""
 
     name: str
     arguments: Sequence[str]
-    nice: int = 0
     stop_seconds: float = 15.0
 
 
@@ -39,7 +31,7 @@ def default_commands(settings: Settings) -> tuple[Command, ...]:
 
     def worker(name: str, queues: str) -> Command:
         arguments = (*celery, "worker", "-n", f"{name}@%h", "-Q", queues, *quiet)
-        return Command(name=name, arguments=arguments, nice=WORKERS_NICE)
+        return Command(name=name, arguments=arguments)
 
     return (
         worker("worker", "index,celery"),

@@ -40,8 +40,6 @@ class Program:
     account: Account | None = None
     stdin: int = subprocess.DEVNULL
     stop_signal: signal.Signals = signal.SIGTERM
-    nice: int = 0
-    """How much it gives way to other programs of the machine, as nice(1) counts."""
     stop_seconds: float = 10.0
     """How long it may take to stop before it and its process group are killed."""
 
@@ -89,8 +87,6 @@ class Child:
                 group=account.gid if account else None,
                 extra_groups=[] if account else None,
             )
-        if program.nice:
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, program.nice)
         self._started = self._clock()
         self._due = None
 

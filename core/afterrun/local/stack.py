@@ -242,7 +242,6 @@ class Stack:
             environ=self._child_environ(),
             cwd=self.home,
             log=self._log(command.name),
-            nice=command.nice,
             stop_seconds=command.stop_seconds,
         )
 
