@@ -244,3 +244,14 @@ def test_a_run_is_indexed_without_options_that_celery_cannot_use(worker: Worker,
     assert metadata(worker, new)
     assert metadata(worker, old)
     until(worker.is_idle)
+
+
+def test_a_run_waits_for_a_database_that_is_not_migrated(worker: Worker) -> None:
+    with connect(worker.database_url) as connection:
+        connection.execute("ALTER TABLE embedding_models RENAME TO hidden_models")
+        try:
+            worker.send("index_run", run={"repo": "waits", "summary": f"Finished too early, {MARKER}."})
+            until(lambda: worker.logs("the task goes back to its queue"))
+        finally:
+            connection.execute("ALTER TABLE hidden_models RENAME TO embedding_models")
+    until(lambda: worker.value("SELECT count(*) FROM memories WHERE project = 'waits'") == 1)

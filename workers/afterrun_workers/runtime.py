@@ -18,7 +18,7 @@ from celery.utils.log import get_task_logger
 
 from afterrun.client import Memory
 from afterrun.embed import Embedder, load_embedder
-from afterrun.errors import DatabaseUnavailableError
+from afterrun.errors import DatabaseError, EmbeddingError
 from afterrun_workers.app import settings
 
 log = get_task_logger(__name__)
@@ -38,13 +38,14 @@ def embedder() -> Embedder:
 
 @contextmanager
 def requeued_while_down() -> Iterator[None]:
-    """Put the message back when Postgres cannot be reached: it may be the only copy of a run from a foreign sender.
+    """Put the message back when Postgres or the model cannot take its run: it may be the only copy that there is.
 
+    A database that is down, not migrated, without rights or of another model is nothing that the run could help.
     The pause keeps a worker from turning in circles; a countdown would pile the queue up in the worker instead.
     """
     try:
         yield
-    except DatabaseUnavailableError as error:
+    except (DatabaseError, EmbeddingError) as error:
         log.warning("the task goes back to its queue: %s", error)
         time.sleep(_PAUSE_WHEN_DOWN)
         raise Reject(str(error), requeue=True) from error
