@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from afterrun.testing import HashEmbedder
 
 from afterrun import schema
 from afterrun.db import Database, connect
 from afterrun.errors import DatabaseUnavailableError, ModelMismatchError, SchemaError
 from afterrun.store import Store
+from afterrun.testing import HashEmbedder
 
 SPEC = HashEmbedder().spec
 
