@@ -54,7 +54,11 @@ def run(argv: Sequence[str]) -> dict[str, object]:
         settings = Settings(home=home, run_store=home / "memory.db")
         spec = model_spec(settings.model)
         embedder = load_embedder(spec, cache=home / "models")
-        with Stack(settings, migrate=lambda url: _ignore(schema.migrate(url, spec))) as stack, Memory() as memory:
+
+        def migrate(url: str) -> None:
+            schema.migrate(url, spec)
+
+        with Stack(settings, migrate=migrate) as stack, Memory() as memory:
             figures = _latencies(memory) | _bulk(memory, embedder, options.db, home)
             return figures | {
                 "model": spec.id,
@@ -227,7 +231,3 @@ def _peak_mb(name: str) -> float:
     status = (Path(f"/proc/{worker.pid}/status").read_text() for worker in _processes(name))
     peaks = (re.search(r"VmHWM:\s+(\d+) kB", text) for text in status)
     return max(int(peak[1]) * 1024 / 1e6 for peak in peaks if peak)
-
-
-def _ignore(_: object) -> None:
-    return None

@@ -57,9 +57,6 @@ UPDATE chunks SET failed = false, attempts = 0, lease_until = NULL
 FROM raised
 WHERE chunks.memory_id = raised.memory_id AND chunks.failed
 
--- name: dead_subjects
-SELECT subject FROM dead_letters WHERE task = %(task)s AND subject = ANY (%(subjects)s)
-
 -- name: beat
 INSERT INTO heartbeats (task, succeeded_at) VALUES (%(task)s, now())
 ON CONFLICT (task) DO UPDATE SET succeeded_at = excluded.succeeded_at

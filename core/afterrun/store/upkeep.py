@@ -95,10 +95,6 @@ class UpkeepQueries(Queries):
         """Remove these dead letters and make their chunks pending again."""
         self.run("unbury", ids=list(ids))
 
-    def dead_subjects(self, task: str, subjects: Sequence[str]) -> set[str]:
-        """Those of the subjects that have a dead letter of this task."""
-        return {row[0] for row in self.run("dead_subjects", task=task, subjects=list(subjects))}
-
     def beat(self, task: str) -> None:
         """Record that a periodic task succeeded now."""
         self.run("beat", task=task)
