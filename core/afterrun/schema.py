@@ -2,8 +2,9 @@
 
 `migrations/NNNN_name.sql` are append-only: each runs in one transaction with its record, under a lock, and a file that
 changed after it was applied is refused. A file whose first line is `-- no-transaction` holds one statement that cannot
-run in a transaction. `migrations/functions/*.sql` are applied again whenever their text changes. The HNSW index of the
-current embedding model is built concurrently, since its dimension is known only here.
+run in a transaction. `migrations/functions/*.sql` are applied again whenever their text changes, and what is stored by
+one of them is derived again. The HNSW index of the current embedding model is built concurrently, since its dimension
+is known only here.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ OLDEST_PGVECTOR: Final = (0, 8, 4)
 
 _NAME: Final = re.compile(r"^\d{4}_[a-z0-9_]+\.sql$")
 _LOCK: Final = 0x41465445  # "AFTE": the advisory lock that two runners compete for
+_STORED: Final = {"memory_words.sql": ("memories", "search", "memory_search_vector(content)")}
+"""By the file of the function: the table and column that hold what it gives, and the expression."""
+_BATCH: Final = 1_000
 _RECORDS: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
     name text PRIMARY KEY,
@@ -97,10 +101,7 @@ def migrate(
         connection.execute(_RECORDS)
         applied = [_apply(connection, file, f"{file.name}") for file in _pending(connection, _files(folder))]
         _check_extension(connection)
-        functions = [
-            _apply(connection, file, f"functions/{file.name}")
-            for file in _changed_functions(connection, folder / "functions")
-        ]
+        functions = [_apply_function(connection, file) for file in _changed_functions(connection, folder / "functions")]
         _register_model(connection, model)
         indexes = build_vector_index(connection, model)
     return Migrated(applied=tuple(applied), functions=tuple(functions), indexes=tuple(indexes), model=model.id)
@@ -217,6 +218,28 @@ def _changed_functions(connection: Connection, folder: Path) -> list[_File]:
     recorded = _recorded(connection)
     files = [_read(path) for path in sorted(folder.glob("*.sql"))]
     return [file for file in files if recorded.get(f"functions/{file.name}") != file.sha256]
+
+
+def _apply_function(connection: Connection, file: _File) -> str:
+    # The record comes last: where the derivation is interrupted, the next run finds the file changed and starts again.
+    if file.name in _STORED:
+        connection.execute(_as_query(file.text))
+        _derive_again(connection, *_STORED[file.name])
+    return _apply(connection, file, f"functions/{file.name}")
+
+
+def _derive_again(connection: Connection, table: str, column: str, expression: str) -> None:
+    """Set `column` of every row whose value has changed, in batches, so that writers wait only for moments."""
+    batch = sql.SQL(
+        "WITH batch AS (SELECT id FROM {table} WHERE %(after)s::uuid IS NULL OR id > %(after)s"
+        " ORDER BY id LIMIT %(size)s),"
+        " changed AS (UPDATE {table} SET {column} = {expression} WHERE id IN (SELECT id FROM batch)"
+        " AND {column} IS DISTINCT FROM {expression})"
+        " SELECT id FROM batch ORDER BY id DESC LIMIT 1"
+    ).format(table=sql.Identifier(table), column=sql.Identifier(column), expression=sql.SQL(expression))
+    last: object = None
+    while row := connection.execute(batch, {"after": last, "size": _BATCH}).fetchone():
+        last = row[0]
 
 
 def _apply(connection: Connection, file: _File, name: str) -> str:

@@ -1,13 +1,20 @@
--- The one function of recall: candidates by vector and by words, each arm served by its own index and cut off by its own
--- LIMIT; then relevance, age, type and project together decide the order.
+-- The one function of recall: for the candidates that vectors and words nominate (memory_candidates), relevance, age, type
+-- and project together decide the order.
 --
---   relevance  half the cosine of the memory's best chunk, half the rank of its words, each relative to the best candidate
+--   text       BM25 over the question's words (memory_question), k1 = 1 and b = 0.4. The frequency of a word in a text counts
+--              1 + 1/4 + 1/9 + ..., as ts_rank has it. A word that stands not in the memory but in another candidate,
+--              its neighbour in the session, counts half, and half of that in the one beyond: what is said next to a text
+--              says what it is about.
+--   vector     the cosine of the memory's best chunk
+--   relevance  0.6 text + 0.4 vector, each relative to the best candidate; in code, whose words are seldom those of a
+--              question, 0.2 text + 0.8 vector
 --   raw        decay x weight x affinity, with the constants of source_types and below
---   score      relevance x exp(gamma x ln(raw) / (1 + |ln(raw)|)), gamma = 0.15: monotone in raw, and bounded to 0.86 .. 1.16,
+--   score      relevance x exp(0.08 x ln(raw) / (0.25 + |ln(raw)|)): monotone in raw, and bounded to 0.92 .. 1.08,
 --              so that age and type order what is alike in relevance and never drown what is relevant
 --
+-- Where the numbers come from: docs/decisions/0005-score.md.
 -- Without a vector (no model at hand) words alone find; without words the vector alone does; an empty question is answered
--- newest first. Where both arms find fewer than min_hits rows, the newest rows that pass the filters fill up.
+-- newest first.
 DO $$
 DECLARE old regprocedure;
 BEGIN
@@ -37,104 +44,117 @@ CREATE FUNCTION memory_hybrid_search(
     text double precision, decay double precision, weight double precision, affinity double precision
 )
 LANGUAGE plpgsql STABLE
-SET hnsw.iterative_scan = 'strict_order'
-SET hnsw.ef_search = 100
+SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
+#variable_conflict use_column
 DECLARE
-    words tsquery := memory_search_query(question);
-    arm_limit integer := greatest(4 * max_hits, 60);
-    on_memory text := 'm.is_active';
-    on_chunk text := 'c.is_active AND c.embedding IS NOT NULL';
-    vector_arm text := 'SELECT NULL::uuid AS id WHERE false';
-    word_arm text := 'SELECT NULL::uuid AS id WHERE false';
-    similarity text := 'NULL::double precision';
+    asked tsquery[];
+    tells double precision[];
+    pairs boolean[];
+    selects double precision[];
+    any_word tsquery;
     newest boolean;
+    found uuid[];
+    cosines double precision[];
 BEGIN
-    IF only_project AND for_project IS NOT NULL THEN
-        on_memory := on_memory || ' AND m.project = $3';
-        on_chunk := on_chunk || ' AND c.project = $3';
-    END IF;
-    IF in_collections IS NOT NULL THEN
-        on_memory := on_memory || ' AND m.collection = ANY ($4)';
-        on_chunk := on_chunk || ' AND c.collection = ANY ($4)';
-    END IF;
-    IF of_types IS NOT NULL OR since IS NOT NULL OR until IS NOT NULL THEN
-        on_memory := on_memory
-            || CASE WHEN of_types IS NULL THEN '' ELSE ' AND m.source_type = ANY ($5)' END
-            || CASE WHEN since IS NULL THEN '' ELSE ' AND m.created_at >= $6' END
-            || CASE WHEN until IS NULL THEN '' ELSE ' AND m.created_at < $7' END;
-        on_chunk := on_chunk || ' AND EXISTS (SELECT FROM memories m WHERE m.id = c.memory_id AND ' || on_memory || ')';
-    END IF;
+    SELECT
+        array_agg(q.word), array_agg(q.tells), array_agg(q.pair), array_agg(q.selects),
+        string_agg(q.word::text, ' | ') FILTER (WHERE NOT q.pair)::tsquery
+    INTO asked, tells, pairs, selects, any_word
+    FROM memory_question(question) AS q;
+    newest := question_vector IS NULL AND any_word IS NULL;
+    SELECT array_agg(c.id), array_agg(c.cosine) INTO found, cosines
+    FROM memory_candidates(
+        asked, selects, question_vector, vector_model, CASE WHEN only_project THEN for_project END, in_collections, of_types,
+        since, until, greatest(4 * max_hits, 80), CASE WHEN newest THEN max_hits ELSE min_hits END) AS c;
 
-    IF question_vector IS NOT NULL THEN
-        -- The index is used only where the query repeats its cast and its condition to the letter.
-        vector_arm := format(
-            'SELECT c.memory_id AS id FROM chunks c WHERE c.model = %1$L AND %2$s'
-            ' ORDER BY c.embedding::halfvec(%3$s) <=> $1::halfvec(%3$s) LIMIT $8',
-            vector_model, on_chunk, vector_dims(question_vector));
-        similarity := format(
-            '(SELECT 1 - min(c.embedding::halfvec(%2$s) <=> $1::halfvec(%2$s)) FROM chunks c'
-            ' WHERE c.memory_id = m.id AND c.model = %1$L AND c.embedding IS NOT NULL)',
-            vector_model, vector_dims(question_vector));
-    END IF;
-    IF words IS NOT NULL THEN
-        word_arm := format(
-            'SELECT m.id FROM memories m WHERE m.search @@ $2 AND %s ORDER BY ts_rank(m.search, $2) DESC, m.id LIMIT $8',
-            on_memory);
-    END IF;
-    newest := question_vector IS NULL AND words IS NULL;
-
-    RETURN QUERY EXECUTE format(
-        $search$
-        WITH found AS MATERIALIZED ((%s) UNION (%s)),
-        candidates AS (
-            SELECT found.id FROM found
-            UNION
-            (SELECT m.id FROM memories m
-             WHERE %s AND ($10 OR (SELECT count(*) FROM found) < $9)
-             ORDER BY m.created_at DESC, m.id LIMIT CASE WHEN $10 THEN $11 ELSE $9 END)
-        ),
-        scored AS MATERIALIZED (
-            SELECT
-                m.*,
-                %s AS cosine,
-                coalesce(ts_rank(m.search, $2), 0) AS rank,
-                power(0.5, greatest(extract(epoch FROM $12 - m.created_at), 0) / 86400 / t.half_life_days) AS decay,
-                t.weight,
-                CASE WHEN $3 IS NULL THEN 1.0 WHEN m.project = $3 THEN 1.5 WHEN m.project = 'global' THEN 1.0 ELSE 0.7 END AS affinity
-            FROM candidates
-            JOIN memories m ON m.id = candidates.id
-            CROSS JOIN LATERAL (
-                SELECT s.half_life_days, s.weight FROM source_types s
-                WHERE s.source_type IN (m.source_type, '*') ORDER BY s.source_type = '*' LIMIT 1
-            ) t
-            WHERE m.is_active
-        ),
-        related AS (
-            SELECT
-                s.*,
-                ( coalesce(greatest(s.cosine, 0) / nullif(max(s.cosine) OVER (), 0), 0)
-                + coalesce(s.rank / nullif(max(s.rank) OVER (), 0), 0)) / 2 AS relevance,
-                ln(greatest(s.decay * s.weight * s.affinity, 1e-300)) AS raw
-            FROM scored s
-        )
+    RETURN QUERY
+    WITH candidates AS MATERIALIZED (
         SELECT
-            r.id, r.content, r.collection, r.project, r.source_type, r.category, r.metadata, r.created_at,
-            r.relevance * exp(0.15 * r.raw / (1 + abs(r.raw))),
-            r.relevance, r.cosine, nullif(r.rank, 0)::double precision / nullif(max(r.rank) OVER (), 0),
-            -- Fix 1: tiered recency decay by source_type
-            r.decay,
-            -- Fix 3: source_type weighting
-            r.weight,
-            -- Fix 5: project affinity scoring
-            r.affinity::double precision
-        FROM related r
-        ORDER BY CASE WHEN $10 THEN 0 ELSE r.relevance * exp(0.15 * r.raw / (1 + abs(r.raw))) END DESC, r.created_at DESC, r.id
-        LIMIT $11
-        $search$,
-        vector_arm, word_arm, on_memory, similarity)
-    USING
-        question_vector, words, for_project, in_collections, of_types, since, until, arm_limit, min_hits, newest, max_hits, asked_at;
+            m.id, m.collection, m.project, m.source_type, m.session, m.session_ordinal, m.created_at, m.search,
+            coalesce(listed.cosine, (
+                SELECT 1 - min(c.embedding <=> question_vector) FROM chunks c
+                WHERE c.memory_id = m.id AND c.model = vector_model AND c.embedding IS NOT NULL)) AS cosine
+        FROM unnest(found, cosines) AS listed (id, cosine) JOIN memories m USING (id)
+        WHERE m.is_active
+    ),
+    matches AS MATERIALIZED (
+        SELECT c.id, a.place, a.tells * 2 * f.frequency / (f.frequency + 0.6 + 0.4 * c.size) AS worth
+        FROM (SELECT id, search, length(search) / avg(length(search)) OVER () AS size FROM candidates WHERE search @@ any_word) AS c
+        CROSS JOIN unnest(asked, tells, pairs) WITH ORDINALITY AS a (word, tells, pair, place)
+        CROSS JOIN LATERAL (
+            SELECT CASE
+                WHEN NOT a.pair THEN ts_rank('{1, 1, 1, 1}', c.search, a.word) * 1.64493406685
+                WHEN c.search @@ a.word THEN 1
+                ELSE 0
+            END AS frequency
+        ) AS f
+        WHERE f.frequency > 0
+    ),
+    views AS (
+        SELECT c.id, c.id AS source, 1.0::double precision AS share FROM candidates c
+        UNION ALL
+        SELECT c.id, n.id, power(0.5, abs(n.session_ordinal::bigint - c.session_ordinal))
+        FROM candidates c
+        JOIN candidates n ON n.project = c.project AND n.session = c.session
+            AND n.session_ordinal BETWEEN c.session_ordinal::bigint - 2 AND c.session_ordinal::bigint + 2
+        WHERE n.id <> c.id
+    ),
+    texts AS (
+        SELECT best.id, sum(best.worth) AS worth
+        FROM (
+            SELECT v.id, w.place, max(v.share * w.worth) AS worth
+            FROM views v JOIN matches w ON w.id = v.source
+            GROUP BY v.id, w.place
+        ) AS best
+        GROUP BY best.id
+    ),
+    types AS MATERIALIZED (
+        SELECT used.source_type, t.half_life_days, t.weight
+        FROM (SELECT DISTINCT c.source_type FROM candidates c) AS used
+        CROSS JOIN LATERAL (
+            SELECT s.half_life_days, s.weight FROM source_types s
+            WHERE s.source_type IN (used.source_type, '*') ORDER BY s.source_type = '*' LIMIT 1
+        ) AS t
+    ),
+    parts AS (
+        SELECT
+            c.id, c.created_at, c.cosine,
+            CASE c.collection WHEN 'codebase' THEN 0.2::double precision ELSE 0.6 END AS text_share,
+            x.worth / nullif(max(x.worth) OVER (), 0) AS of_text,
+            greatest(c.cosine, 0) / nullif(max(c.cosine) OVER (), 0) AS of_vector,
+            power(0.5, greatest(extract(epoch FROM asked_at - c.created_at), 0) / 86400 / t.half_life_days) AS decay,
+            t.weight,
+            CASE WHEN for_project IS NULL THEN 1.0 WHEN c.project = for_project THEN 1.5 WHEN c.project = 'global' THEN 1.0 ELSE 0.7
+                END::double precision AS affinity
+        FROM candidates c
+        JOIN types t USING (source_type)
+        LEFT JOIN texts x USING (id)
+    ),
+    rated AS (
+        SELECT
+            p.*,
+            p.text_share * coalesce(p.of_text, 0) + (1 - p.text_share) * coalesce(p.of_vector, 0) AS relevance,
+            ln(greatest(p.decay * p.weight * p.affinity, 1e-300)) AS raw
+        FROM parts p
+    ),
+    best AS (
+        SELECT r.*, r.relevance * exp(0.08 * r.raw / (0.25 + abs(r.raw))) AS score
+        FROM rated r
+        ORDER BY CASE WHEN newest THEN 0 ELSE r.relevance * exp(0.08 * r.raw / (0.25 + abs(r.raw))) END DESC, r.created_at DESC, r.id
+        LIMIT max_hits
+    )
+    SELECT
+        m.id, m.content, m.collection, m.project, m.source_type, m.category, m.metadata, m.created_at,
+        b.score, b.relevance, b.cosine, b.of_text,
+        -- Fix 1: tiered recency decay by source_type
+        b.decay,
+        -- Fix 3: source_type weighting
+        b.weight,
+        -- Fix 5: project affinity scoring
+        b.affinity
+    FROM best b JOIN memories m USING (id)
+    ORDER BY CASE WHEN newest THEN 0 ELSE b.score END DESC, b.created_at DESC, b.id;
 END
 $$;

@@ -49,6 +49,15 @@ def test_fix_2_ten_weak_memories_give_at_least_five_hits(memory: Memory, embedde
     assert len(memory.recall("quantum chromodynamics", token_budget=1).hits) >= 5
 
 
+def test_fix_2_what_both_arms_find_counts_once(memory: Memory, embedder: HashEmbedder) -> None:
+    for number in range(3):
+        memory.remember(f"Lighthouse {number} is lit.")
+    embed_all(memory, embedder)
+    for number in range(3):
+        memory.remember(f"Remark {number} about gardening, not embedded yet.")
+    assert len(memory.search("lighthouse", min_results=5)) >= 5
+
+
 def test_fix_3_decisions_stand_above_document_chunks_of_like_similarity(memory: Memory, embedder: HashEmbedder) -> None:
     memory.remember("Sessions live in Redis for an hour.", project="a", source_type="document_chunk")
     memory.remember("Sessions live in Redis for an hour.", project="b", source_type="decision")

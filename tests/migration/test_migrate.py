@@ -12,7 +12,7 @@ import pytest
 
 from afterrun import schema
 from afterrun.db import Database, connect
-from afterrun.errors import DatabaseUnavailableError, ModelMismatchError, SchemaError
+from afterrun.errors import DatabaseError, DatabaseUnavailableError, ModelMismatchError, SchemaError
 from afterrun.store import Store
 from afterrun.testing import HashEmbedder
 
@@ -90,9 +90,40 @@ def test_a_file_without_a_transaction_can_build_an_index_concurrently(empty_data
 
 def test_a_function_is_applied_again_when_its_text_changes(empty_database_url: str, folder: Path) -> None:
     schema.migrate(empty_database_url, SPEC, folder=folder)
-    file = folder / "functions" / "memory_search.sql"
+    file = folder / "functions" / "memory_question.sql"
     file.write_text(file.read_text() + "\n-- tuned\n")
-    assert schema.migrate(empty_database_url, SPEC, folder=folder).functions == ("functions/memory_search.sql",)
+    assert schema.migrate(empty_database_url, SPEC, folder=folder).functions == ("functions/memory_question.sql",)
+
+
+def test_the_words_of_memories_are_derived_again_when_what_a_word_is_changes(
+    empty_database_url: str, folder: Path
+) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    with connect(empty_database_url) as connection:
+        connection.execute(
+            "INSERT INTO memories (content, content_hash, search)"
+            " SELECT text, text::bytea, memory_search_vector(text)"
+            " FROM (SELECT 'Zebra ' || n AS text FROM generate_series(1, 2500) AS n) AS written"
+        )
+        file = folder / "functions" / "memory_words.sql"
+        file.write_text(file.read_text().replace("plain text := content;", "plain text := replace(content, 'Z', 'G');"))
+        schema.migrate(empty_database_url, SPEC, folder=folder)
+        found = connection.execute("SELECT count(*) FROM memories WHERE search @@ 'gebra'").fetchone()
+    assert found == (2500,)
+
+
+def test_an_interrupted_derivation_starts_again(empty_database_url: str, folder: Path) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    with connect(empty_database_url) as connection:
+        connection.execute("INSERT INTO memories (content, content_hash, search) VALUES ('one', '', '')")
+        file = folder / "functions" / "memory_words.sql"
+        file.write_text(file.read_text() + "\n-- changed\n")
+        connection.execute("ALTER TABLE memories ADD CONSTRAINT stop CHECK (search = '') NOT VALID")
+        with pytest.raises(DatabaseError):
+            schema.migrate(empty_database_url, SPEC, folder=folder)
+        connection.execute("ALTER TABLE memories DROP CONSTRAINT stop")
+        assert "functions/memory_words.sql" in schema.migrate(empty_database_url, SPEC, folder=folder).functions
+        assert connection.execute("SELECT search FROM memories").fetchone() == ("'one':1",)
 
 
 @pytest.mark.parametrize("name", ["2_short.sql", "0002-dashes.sql", "0002_Upper.sql", "notes.sql"])

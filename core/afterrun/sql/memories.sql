@@ -5,7 +5,8 @@ INSERT INTO memories (
 )
 VALUES (
     %(collection)s, %(project)s, %(source_type)s, %(content)s, %(content_hash)s, %(category)s, %(importance)s, %(session)s,
-    %(session_ordinal)s, %(metadata)s, coalesce(%(created_at)s, now()), memory_search_vector(%(content)s)
+    coalesce(%(session_ordinal)s, memory_next_ordinal(%(project)s, %(session)s)), %(metadata)s,
+    coalesce(%(created_at)s, now()), memory_search_vector(%(content)s)
 )
 ON CONFLICT (project, collection, content_hash) WHERE is_active AND source_key IS NULL
 DO UPDATE SET
@@ -21,7 +22,8 @@ INSERT INTO memories (
 )
 VALUES (
     %(collection)s, %(project)s, %(source_type)s, %(content)s, %(content_hash)s, %(category)s, %(importance)s, %(session)s,
-    %(session_ordinal)s, %(metadata)s, coalesce(%(created_at)s, now()), %(source_key)s, memory_search_vector(%(content)s)
+    coalesce(%(session_ordinal)s, memory_next_ordinal(%(project)s, %(session)s)), %(metadata)s,
+    coalesce(%(created_at)s, now()), %(source_key)s, memory_search_vector(%(content)s)
 )
 ON CONFLICT (source_key) DO UPDATE SET
     content = excluded.content,
