@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,23 @@ _MISSING_SCHEMA: Final = (
 _REFUSED_DATA: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 _BROKEN_CONNECTION: Final = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
 
+
+_VECTOR: Final = re.compile(r"'\[[-0-9.e,]{32,}\]'")
+# Settings that this release of Postgres does not have are left out.
+_RECORD_PLANS: Final = """
+SELECT set_config(name, asked.setting, true)
+FROM (VALUES
+    ('auto_explain.log_min_duration', '0'),
+    ('auto_explain.log_analyze', 'on'),
+    ('auto_explain.log_buffers', 'on'),
+    ('auto_explain.log_settings', 'on'),
+    ('auto_explain.log_nested_statements', 'on'),
+    ('auto_explain.log_parameter_max_length', '0'),
+    ('auto_explain.log_level', 'notice'),
+    ('client_min_messages', 'notice')
+) AS asked (name, setting)
+JOIN pg_settings USING (name)
+"""
 
 _databases: WeakSet[Database] = WeakSet()
 _abandoned: list[ConnectionPool[Connection]] = []
@@ -115,6 +133,41 @@ def connect(url: str, *, timeout: float = 5.0) -> Iterator[Connection]:
     """One connection of its own in autocommit mode, for migrations. Raises as `Database.transaction`."""
     with database_errors(url), psycopg.connect(url, autocommit=True, **connect_arguments(timeout)) as connection:
         yield connection
+
+
+@contextmanager
+def recorded_plans(connection: Connection) -> Iterator[list[str]]:
+    """Lists, within a transaction, how Postgres runs each statement, those inside of functions first.
+
+    Each text has the statement, its plan, times and buffers, as EXPLAIN (ANALYZE, BUFFERS) shows them; vectors are
+    left out of it. It is the plan of what really ran, which EXPLAIN of a function call does not show.
+
+    Raises:
+        DatabaseError: the server does not let this role use its module auto_explain; the message says what to do.
+    """
+    plans: list[str] = []
+
+    def keep(notice: psycopg.errors.Diagnostic) -> None:
+        # By its source, since messages may come in the server's language.
+        if notice.message_primary and (notice.source_file or "").endswith("auto_explain.c"):
+            plans.append(_VECTOR.sub("'[…]'", notice.message_primary))
+
+    try:
+        if connection.execute("SELECT current_setting('auto_explain.log_analyze', true)").fetchone() == (None,):
+            connection.execute("LOAD 'auto_explain'")
+        connection.execute(_RECORD_PLANS)
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile) as error:
+        raise DatabaseError(
+            f"the server does not show plans to this role ({_first_line(error)}): use a superuser, or have"
+            " one put auto_explain into session_preload_libraries and GRANT SET ON PARAMETER auto_explain.… to it"
+        ) from error
+    connection.add_notice_handler(keep)
+    try:
+        yield plans
+        # A statement's plan comes when the next one takes its place.
+        connection.execute("SELECT")
+    finally:
+        connection.remove_notice_handler(keep)
 
 
 def connect_arguments(timeout: float) -> dict[str, Any]:

@@ -266,7 +266,7 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Withheld:
-    """A hit that recall found and did not return; `reason` is `budget` or `duplicate of <id>`."""
+    """A hit that recall did not return; `reason` is `budget`, `duplicate of <id>` or `filter: <names of filters>`."""
 
     hit: Hit
     reason: str

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from afterrun.db import Database
+from afterrun.db import Database, recorded_plans
 from afterrun.embed import Embedder
 from afterrun.errors import InputError
 from afterrun.lineage import check_model
@@ -57,23 +57,29 @@ def search(
         DatabaseError, EmbeddingError: the search failed; a failure is never an empty list.
         ModelMismatchError: the database holds another model's vectors, which are never compared with this one's.
     """
-    where = where or SearchFilter()
-    _check(query, where, limit, min_results)
-    question = scrub(query[:_MAX_QUESTION]).strip()
-    vector = embedder.encode([question])[0] if embedder is not None and question else None
+    ask = _prepared(query, embedder, where or SearchFilter(), limit, min_results, now())
     with database.transaction() as connection:
         store = Store(connection)
         if embedder is not None:
             check_model(store, embedder.spec)
-        return store.hybrid_search(
-            question,
-            vector,
-            embedder.spec.id if embedder is not None else None,
-            where,
-            max_hits=limit,
-            min_hits=min(min_results, limit),
-            asked_at=now(),
-        )
+        return ask(store)
+
+
+def search_plans(
+    database: Database,
+    query: str,
+    embedder: Embedder | None,
+    where: SearchFilter | None = None,
+    *,
+    limit: int = 20,
+    min_results: int = DEFAULT_MIN_RESULTS,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> list[str]:
+    """How Postgres runs this search: a text for each statement, see `db.recorded_plans`. Raises as `search`."""
+    ask = _prepared(query, embedder, where or SearchFilter(), limit, min_results, now())
+    with database.transaction() as connection, recorded_plans(connection) as plans:
+        ask(Store(connection))
+    return plans
 
 
 def recall(
@@ -91,8 +97,10 @@ def recall(
     """What is worth knowing for `query`, best first, within `token_budget` tokens.
 
     At least `min_results` memories are returned whenever that many pass the filters. Contents longer than their share
-    of the budget are cut. With `explain` the result lists what was withheld and why. Raises as `search`.
+    of the budget are cut. With `explain` the result lists what was withheld and why: first what the budget or a better
+    hit left out, then the best of what the filters excluded. Raises as `search`.
     """
+    where = where or SearchFilter()
     if token_budget < 1:
         raise InputError(f"token_budget is {token_budget}: it must be at least 1")
     found = search(
@@ -105,6 +113,8 @@ def recall(
         now=now,
     )
     hits, withheld = pack(found, tokens, min_results=min_results, token_budget=token_budget)
+    if explain and where != (soft := SearchFilter(project=where.project)):
+        withheld += _filtered_out(search(database, query, embedder, soft, min_results=0, now=now), where)
     return Recall(
         query=query,
         hits=tuple(hits),
@@ -163,6 +173,36 @@ def prompt_block(hits: Iterable[Hit]) -> str:
         f"[{number}] ({hit.project}, {hit.source_type}, {hit.created_at.astimezone(UTC):%Y-%m-%d}) {hit.content}"
         for number, hit in enumerate(hits, 1)
     )
+
+
+def _prepared(
+    query: str, embedder: Embedder | None, where: SearchFilter, limit: int, min_results: int, asked_at: datetime
+) -> Callable[[Store], list[Hit]]:
+    """The search with its question embedded, so that no transaction waits for the model."""
+    _check(query, where, limit, min_results)
+    question = scrub(query[:_MAX_QUESTION]).strip()
+    vector = embedder.encode([question])[0] if embedder is not None and question else None
+    model = embedder.spec.id if embedder is not None else None
+    return lambda store: store.hybrid_search(
+        question, vector, model, where, max_hits=limit, min_hits=min(min_results, limit), asked_at=asked_at
+    )
+
+
+def _filtered_out(found: Iterable[Hit], where: SearchFilter) -> list[Withheld]:
+    """Those of `found` that the filters exclude, each with the names of the filters that do."""
+    failed = ((hit, _failed(hit, where)) for hit in found)
+    return [Withheld(hit=hit, reason=f"filter: {', '.join(names)}") for hit, names in failed if names]
+
+
+def _failed(hit: Hit, where: SearchFilter) -> list[str]:
+    passes = {
+        "only_project": not where.only_project or hit.project == where.project,
+        "collections": where.collections is None or hit.collection in where.collections,
+        "source_types": where.source_types is None or hit.source_type in where.source_types,
+        "since": where.since is None or hit.created_at >= where.since,
+        "until": where.until is None or hit.created_at < where.until,
+    }
+    return [name for name, passed in passes.items() if not passed]
 
 
 def _check(query: str, where: SearchFilter, limit: int, min_results: int) -> None:

@@ -202,6 +202,14 @@ def test_filters_reach_the_search(home: Home, word: str) -> None:
     assert len(home.json("search", word, "--limit", "1")) == 1
 
 
+def test_a_searchs_plan_is_shown_instead_of_its_hits(home: Home, word: str) -> None:
+    plans = home.json("search", "--explain-plan", word)
+    assert any("memory_hybrid_search" in plan for plan in plans)
+    plain = home.text("search", "--explain-plan", word)
+    assert "Buffers: shared" in plain
+    assert "\n  ->  " in plain, "the plan's indentation is kept"
+
+
 def test_duplicates_are_consolidated_and_a_merge_is_undone(home: Home, word: str) -> None:
     for text in (f"The {word} service uses Postgres.", f"The {word} service is using Postgres."):
         home.json("remember", text, "--project", word, "--wait", "--timeout", str(EMBED_SECONDS))

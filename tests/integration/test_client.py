@@ -17,6 +17,7 @@ from afterrun.client import AsyncMemory, Memory
 from afterrun.errors import InputError, NotFoundError, NotRunningError
 from afterrun.queue import EMBED_QUEUE
 from afterrun.settings import Settings
+from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
 
@@ -68,6 +69,21 @@ def test_many_threads_share_few_connections(memory: Memory) -> None:
         ).fetchone()
     assert row is not None
     assert row[0] <= memory.settings.pool_size
+
+
+def test_a_question_asked_again_is_not_embedded_again(memory: Memory) -> None:
+    asked: list[str] = []
+
+    def note(text: str) -> bool:
+        asked.append(text)
+        return False
+
+    embedder = HashEmbedder(path=memory.chunker.spec.path, fail_on=note)
+    with Memory(settings=memory.settings, embedder=embedder) as counting:
+        for question in ("which port?", "which port?", "which host?", " which port? "):
+            counting.recall(question)
+            counting.search(question)
+    assert asked == ["which port?", "which host?"]
 
 
 def test_a_forked_child_opens_its_own_connections(memory: Memory) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socketserver
 import subprocess
 import sys
@@ -256,6 +258,27 @@ def test_a_silent_service_does_not_hold_the_caller(tmp_path: Path) -> None:
             SocketEmbedder(HashEmbedder(8).spec, tmp_path / "s", timeout=0.1).encode(["a"])
         released.set()
     assert asked.is_set()
+
+
+def test_a_failure_is_not_cached() -> None:
+    broken = True
+    cached = CachedEmbedder(HashEmbedder(8, fail_on=lambda text: broken))
+    with pytest.raises(EmbeddingError):
+        cached.encode(["a"])
+    broken = False
+    assert cached.encode(["a"]).shape == (1, 8)
+
+
+def test_a_cache_that_a_thread_was_using_at_a_fork_works_in_the_child() -> None:
+    cached = CachedEmbedder(HashEmbedder(8))
+    cached.encode(["a"])
+    with cached._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(0 if cached.encode(["a", "b"]).shape == (2, 8) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert cached.encode(["a", "b"]).shape == (2, 8)
 
 
 def test_questions_are_embedded_here_when_the_stack_is_gone(cache: Path, fast: Embedder, tmp_path: Path) -> None:

@@ -15,19 +15,18 @@ from afterrun import care, consolidate, index, recall, remember, repair, spool
 from afterrun import settings as settings_module
 from afterrun.care import Lineage, Status
 from afterrun.chunking import Chunker
+from afterrun.client.arguments import as_ids, as_time, search_filter
 from afterrun.consolidate import Outcome
 from afterrun.db import Database
-from afterrun.embed import Embedder, model_spec, query_embedder
+from afterrun.embed import CachedEmbedder, Embedder, model_spec, query_embedder
 from afterrun.errors import InputError, QueueError
 from afterrun.index import Indexed
 from afterrun.judge import Judge, choose_judge
-from afterrun.models import GLOBAL_PROJECT, Cluster, Hit, MemoryRecord, NewMemory, Recall, Remembered, parse_time
+from afterrun.models import GLOBAL_PROJECT, Cluster, Hit, MemoryRecord, NewMemory, Recall, Remembered
 from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, Publisher
 from afterrun.recall import DEFAULT_MIN_RESULTS, DEFAULT_TOKEN_BUDGET
-from afterrun.remember import as_text
 from afterrun.runs import RunStore, registered
 from afterrun.settings import Settings
-from afterrun.store import SearchFilter
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class Memory:
             session=session,
             session_ordinal=session_ordinal,
             metadata=metadata or {},
-            created_at=None if created_at is None else _time("created_at", created_at),
+            created_at=None if created_at is None else as_time("created_at", created_at),
         )
         written = remember.remember(self.database, [note], self.chunker)[0]
         self.nudge(EMBED)
@@ -122,7 +121,7 @@ class Memory:
             self.database,
             query,
             self.embedder,
-            _filter(project, only_project, collections, source_types, since, until),
+            search_filter(project, only_project, collections, source_types, since, until),
             tokens=self.chunker,
             min_results=min_results,
             token_budget=token_budget,
@@ -143,8 +142,25 @@ class Memory:
         min_results: int = DEFAULT_MIN_RESULTS,
     ) -> list[Hit]:
         """The raw list of hits, unpacked and whole. Raises as `recall`."""
-        where = _filter(project, only_project, collections, source_types, since, until)
+        where = search_filter(project, only_project, collections, source_types, since, until)
         return recall.search(self.database, query, self.embedder, where, limit=limit, min_results=min_results)
+
+    def search_plans(
+        self,
+        query: str,
+        *,
+        project: str | None = None,
+        only_project: bool = False,
+        collections: Iterable[str] | None = None,
+        source_types: Iterable[str] | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        limit: int = 20,
+        min_results: int = DEFAULT_MIN_RESULTS,
+    ) -> list[str]:
+        """How Postgres runs this `search`: a plan for each statement with times and buffers. Raises as `recall`."""
+        where = search_filter(project, only_project, collections, source_types, since, until)
+        return recall.search_plans(self.database, query, self.embedder, where, limit=limit, min_results=min_results)
 
     def get(self, *ids: UUID | str) -> list[MemoryRecord]:
         """The memories with these ids, in whatever state, newest first. Raises NotFoundError."""
@@ -211,7 +227,7 @@ class Memory:
 
     def undo_since(self, since: str | datetime) -> list[Cluster]:
         """Take back every merge since a time, newest first."""
-        return consolidate.undo_since(self.database, _time("since", since))
+        return consolidate.undo_since(self.database, as_time("since", since))
 
     def retry(self, *dead_letters: int) -> int:
         """Bring dead letters back, these or all; how many."""
@@ -261,10 +277,11 @@ class Memory:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The embedder of questions: the local stack's where one runs, else a model loaded here."""
-        return self._embedder or query_embedder(
-            self.chunker.spec, socket=self.settings.embed_socket, cache=self.settings.home / "models"
-        )
+        """The embedder of questions: the local stack's where one runs, else a model loaded here; repeats are cached."""
+        return CachedEmbedder(self._embedder or self._query_embedder())
+
+    def _query_embedder(self) -> Embedder:
+        return query_embedder(self.chunker.spec, socket=self.settings.embed_socket, cache=self.settings.home / "models")
 
     @cached_property
     def judge(self) -> Judge:
@@ -286,43 +303,3 @@ class Memory:
     def similarity(self) -> float:
         """Cosine from which memories become candidates for merging."""
         return consolidate.cluster_similarity(self.chunker.spec.id, self.settings.cluster_similarity)
-
-
-def as_ids(ids: Iterable[UUID | str]) -> list[UUID]:
-    """The ids as UUIDs. Raises InputError for what is none."""
-    try:
-        return [value if isinstance(value, UUID) else UUID(value) for value in ids]
-    except (ValueError, AttributeError, TypeError) as error:
-        raise InputError("a memory's id is a UUID, such as 0b8f1c9e-5d0a-4c7e-9a52-6f0d7f6a9b11") from error
-
-
-def _filter(
-    project: str | None,
-    only_project: bool,
-    collections: Iterable[str] | None,
-    source_types: Iterable[str] | None,
-    since: str | datetime | None,
-    until: str | datetime | None,
-) -> SearchFilter:
-    return SearchFilter(
-        project=None if project is None else as_text("project", project),
-        only_project=only_project,
-        collections=_names("collections", collections),
-        source_types=_names("source_types", source_types),
-        since=None if since is None else _time("since", since),
-        until=None if until is None else _time("until", until),
-    )
-
-
-def _names(what: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
-    if values is None:
-        return None
-    if isinstance(values, str):
-        raise InputError(f"{what} is a list of names, not one string: write [{values[:40]!r}]")
-    return tuple(as_text(what, value) for value in values)
-
-
-def _time(what: str, value: str | datetime) -> datetime:
-    if not isinstance(value, str | datetime):
-        raise InputError(f"{what} is a datetime or ISO 8601 text, not {type(value).__name__}")
-    return parse_time(value)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket as sockets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +82,9 @@ def load_embedder(spec: ModelSpec, *, cache: Path, threads: int | None = None) -
 
 
 def query_embedder(spec: ModelSpec, *, socket: Path | None, cache: Path) -> Embedder:
-    """The embedder of questions: asks the service at `socket` while it answers, else loads the model on first use.
-
-    Repeated questions are answered from memory.
-    """
+    """The embedder of questions: asks the service at `socket` while it answers, else loads the model on first use."""
     local = LazyEmbedder(spec, cache=cache)
-    return CachedEmbedder(_StackFirst(SocketEmbedder(spec, socket), local) if socket else local)
+    return _StackFirst(SocketEmbedder(spec, socket), local) if socket else local
 
 
 class LazyEmbedder:
@@ -175,8 +174,15 @@ class _StackFirst:
         return self._local.encode(texts)
 
 
+_caches: WeakSet[CachedEmbedder] = WeakSet()
+
+
 class CachedEmbedder:
-    """Keeps the vectors of the last `size` different texts of `inner`."""
+    """Keeps the vectors of the last `size` different texts of `inner`; a failure is not kept.
+
+    Usable from threads, which may compute a new text twice but never wait for each other's model; a forked child goes
+    on with what its parent had.
+    """
 
     def __init__(self, inner: Embedder, *, size: int = 512) -> None:
         self.spec = inner.spec
@@ -184,6 +190,7 @@ class CachedEmbedder:
         self._size = size
         self._lock = threading.Lock()
         self._vectors: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        _caches.add(self)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder.encode`."""
@@ -208,3 +215,15 @@ class CachedEmbedder:
             self._vectors.update(computed)
             while len(self._vectors) > self._size:
                 self._vectors.popitem(last=False)
+
+    def _after_fork(self) -> None:
+        # Another thread of the parent may have held it; that thread does not exist here.
+        self._lock = threading.Lock()
+
+
+def _reset_after_fork() -> None:
+    for cache in list(_caches):
+        cache._after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -11,7 +11,7 @@ import click
 
 from afterrun.models import COLLECTIONS, GLOBAL_PROJECT
 from afterrun.serve.cli.hits import state_of, write_hits, write_records, write_withheld
-from afterrun.serve.cli.output import one_line, say, shown, write_json
+from afterrun.serve.cli.output import one_line, printable, say, shown, write_json
 from afterrun.serve.cli.program import FAILED, Command, open_memory, wrong_usage
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def recall(query: tuple[str, ...], token_budget: int, explain: bool, as_json: bo
 @click.command(cls=Command)
 @filters
 @click.option("--limit", type=int, default=20, show_default=True, help="Return at most so many.")
-def search(query: tuple[str, ...], as_json: bool, **where: Any) -> None:
+@click.option("--explain-plan", is_flag=True, help="Show how Postgres ran the search, instead of what it found.")
+def search(query: tuple[str, ...], explain_plan: bool, as_json: bool, **where: Any) -> None:
     """The raw list of hits for QUERY with their scores, neither packed nor cut. Without QUERY: the newest.
 
     \b
@@ -113,6 +114,9 @@ def search(query: tuple[str, ...], as_json: bool, **where: Any) -> None:
       afterrun search --source-type decision --since 2026-01-01 --limit 50 database
     """
     with open_memory() as memory:
+        if explain_plan:
+            _write_plans(memory.search_plans(" ".join(query), **_restrictions(where)), as_json=as_json)
+            return
         hits = memory.search(" ".join(query), **_restrictions(where))
     if as_json:
         write_json(hits)
@@ -188,6 +192,13 @@ def history(memory_id: str, as_json: bool) -> None:
 def _restrictions(where: dict[str, Any]) -> dict[str, Any]:
     """The options as the library takes them: one that was not given restricts nothing."""
     return {name: None if value == () else value for name, value in where.items()}
+
+
+def _write_plans(plans: list[str], *, as_json: bool) -> None:
+    if as_json:
+        write_json(plans)
+    else:
+        click.echo("\n\n".join(map(printable, plans)))
 
 
 def _tree(lineage: Lineage) -> Tree:

@@ -158,12 +158,16 @@ def _migrate(settings: Settings, url: str) -> None:
 
 
 def _model_loader(embedder: Embedder) -> LoadModel:
+    from afterrun.embed import CachedEmbedder
+
+    cached = CachedEmbedder(embedder)
+
     def load(model_id: str) -> Callable[[list[str]], Vectors]:
-        if model_id != embedder.spec.id:
+        if model_id != cached.spec.id:
             raise ModelMismatchError(
-                f"this stack embeds with {embedder.spec.id}, not with {model_id}: set AFTERRUN_MODEL alike"
+                f"this stack embeds with {cached.spec.id}, not with {model_id}: set AFTERRUN_MODEL alike"
             )
-        return lambda texts: embedder.encode(texts).tolist()
+        return lambda texts: cached.encode(texts).tolist()
 
     return load
 
