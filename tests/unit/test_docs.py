@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import click
+
 from afterrun import queue
+from afterrun.serve.cli import main
 from afterrun.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +55,26 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
+    """Each `afterrun …` line of a shell example, with the page it stands on."""
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line.partition(" | ")[0], comments=True)
+                if words[:1] == ["afterrun"] and "…" not in line:
+                    yield page.name, words[1:]
+
+
+def test_every_command_that_an_example_shows_can_be_parsed() -> None:
+    examples = list(shown_commands())
+    assert len(examples) > 10
+    for page, words in examples:
+        with main.make_context("afterrun", list(words)) as context:
+            try:
+                name, command, rest = main.resolve_command(context, [*context._protected_args, *context.args])
+                assert command is not None
+                command.make_context(name, rest, parent=context)
+            except click.UsageError as error:
+                raise AssertionError(f"{page}: afterrun {shlex.join(words)}: {error.format_message()}") from error
