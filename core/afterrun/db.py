@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 import psycopg
@@ -15,8 +15,15 @@ from pgvector.psycopg import register_vector
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from afterrun.errors import AfterrunError, DatabaseError, DatabaseUnavailableError, RefusedError, SchemaError
-from afterrun.settings import masked_text, masked_url
+from afterrun.errors import (
+    AfterrunError,
+    ContendedError,
+    DatabaseError,
+    DatabaseUnavailableError,
+    RefusedError,
+    SchemaError,
+)
+from afterrun.masking import masked_text, masked_url
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -28,6 +35,11 @@ _MISSING_SCHEMA: Final = (
     psycopg.errors.InvalidSchemaName,
 )
 _REFUSED_DATA: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
+_CONTENDED: Final = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.LockNotAvailable,
+)
 _BROKEN_CONNECTION: Final = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
 
 
@@ -47,6 +59,10 @@ FROM (VALUES
 ) AS asked (name, setting)
 JOIN pg_settings USING (name)
 """
+
+_ATTEMPTS: Final = 4
+Result = TypeVar("Result")
+
 
 _databases: WeakSet[Database] = WeakSet()
 _abandoned: list[ConnectionPool[Connection]] = []
@@ -78,6 +94,17 @@ class Database:
         """
         with database_errors(self.url), self._opened().connection() as connection:
             yield connection
+
+    def settled(self, work: Callable[[Connection], Result]) -> Result:
+        """What `work` returns in a transaction, which is run again where Postgres ended it to resolve a deadlock.
+
+        Raises as `transaction`; contention after `_ATTEMPTS` is a ContendedError.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(ContendedError), self.transaction() as connection:
+                return work(connection)
+        with self.transaction() as connection:
+            return work(connection)
 
     def close(self) -> None:
         """Close the pool; the next use opens it again."""
@@ -195,6 +222,10 @@ def database_errors(url: str) -> Iterator[None]:
         ) from error
     except _REFUSED_DATA as error:
         raise RefusedError(f"Postgres refused the data of a statement: {_first_line(error)}") from error
+    except _CONTENDED as error:
+        raise ContendedError(
+            f"others worked on the same rows at the same time ({_first_line(error)}): nothing was changed, try again"
+        ) from error
     except _BROKEN_CONNECTION as error:
         raise DatabaseUnavailableError(
             f"cannot reach Postgres at {masked_url(url)} ({masked_text(_first_line(error), url)}):"
@@ -210,6 +241,9 @@ def _configure(connection: Connection) -> None:
     with suppress(psycopg.ProgrammingError):
         register_vector(connection)
     connection.rollback()
+    # psycopg reads times in the session's zone, where those at either end of Python's calendar can lie outside of it.
+    connection.execute("SET TIME ZONE 'UTC'")
+    connection.commit()
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,18 +6,24 @@ AfterrunError
 │   └── EmptyError             … because nothing is left of its text
 ├── NotFoundError           no row has the id that the caller named
 ├── ConflictError           the request is fine, the state of the data does not allow it
+├── AccessError             who asks may not do what was asked
+│   ├── UnauthenticatedError   … because there is no key, or one that is not valid (any more)
+│   └── ForbiddenError         … because the key lacks the scope, or the project is not among its projects
 ├── NotRunningError         a part of the local stack is needed and does not run
 ├── RunStoreError           the SQLite run store cannot be read or written
 ├── QueueError              the broker cannot be reached in time
 ├── DatabaseError           Postgres refused or failed
 │   ├── DatabaseUnavailableError   … because it cannot be reached (trying again may help)
+│   │   └── ContendedError             … but others worked on the same rows (trying again will help)
 │   ├── RefusedError               … because of the data it was given
 │   └── SchemaError                … because its schema is not the one this code needs
 ├── EmbeddingError          the embedding model failed
 │   └── ModelMismatchError         … because the database holds another model's vectors
-└── JudgeError              the language model's answer cannot be used, or it gave none
-    ├── JudgeUnavailableError      … because its service is busy or cannot be reached (trying again will help)
-    └── JudgeRejectedError         … and trying again cannot help (bad key, bad request)
+├── BudgetError             the language model may not be called now: a cap on spend is reached
+└── LanguageModelError      the language model's answer cannot be used, or it gave none
+    ├── LanguageModelUnavailableError  … because its service is busy or cannot be reached (trying again will help)
+    ├── LanguageModelRejectedError     … and trying again cannot help (bad key, bad request)
+    └── UnreadError                    … so that a part of a session was not read
 
 Messages say what happened, on what, and what to do about it. They never contain memory text or secrets.
 """
@@ -25,6 +31,8 @@ Messages say what happened, on what, and what to do about it. They never contain
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
 
 
 class AfterrunError(Exception):
@@ -51,6 +59,18 @@ class ConflictError(AfterrunError):
     """The data's state does not allow what was asked, for example the undo of a merge that was merged again."""
 
 
+class AccessError(AfterrunError):
+    """Who asks may not do what was asked."""
+
+
+class UnauthenticatedError(AccessError):
+    """No API key came with the request, or one that is unknown, expired or revoked."""
+
+
+class ForbiddenError(AccessError):
+    """The API key is valid, but has not the scope, or not the project."""
+
+
 class NotRunningError(AfterrunError):
     """A part of the local stack is needed and does not run."""
 
@@ -71,6 +91,10 @@ class DatabaseUnavailableError(DatabaseError):
     """Postgres cannot be reached, or the connection broke; trying again may help."""
 
 
+class ContendedError(DatabaseUnavailableError):
+    """Postgres ended a transaction because it and others waited for each other; the same again will pass."""
+
+
 class RefusedError(DatabaseError):
     """Postgres refused the data of a statement; the same data will be refused again."""
 
@@ -87,6 +111,20 @@ class ModelMismatchError(EmbeddingError):
     """The database holds vectors of another model, or of another dimension."""
 
 
+class BudgetError(AfterrunError):
+    """A cap on what the language model may cost is reached.
+
+    `setting` names the cap, `frees_at` is when it frees again, `of_run` says that it is that of a run: another run may
+    go on at once.
+    """
+
+    def __init__(self, message: str, *, setting: str, frees_at: datetime, of_run: bool = False) -> None:
+        super().__init__(message)
+        self.setting = setting
+        self.frees_at = frees_at
+        self.of_run = of_run
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spend:
     """What an answer of the language model cost. Errors carry it: a useless answer costs as much as a good one."""
@@ -96,7 +134,7 @@ class Spend:
     output_tokens: int = 0
 
 
-class JudgeError(AfterrunError):
+class LanguageModelError(AfterrunError):
     """The language model gave no usable answer; nothing was changed. `spend` is what it cost all the same."""
 
     def __init__(self, message: str, *, spend: Spend | None = None) -> None:
@@ -104,7 +142,7 @@ class JudgeError(AfterrunError):
         self.spend = spend or Spend()
 
 
-class JudgeUnavailableError(JudgeError):
+class LanguageModelUnavailableError(LanguageModelError):
     """The language model's service is busy, fails or cannot be reached.
 
     `retry_after` is how many seconds the service asks to wait; None where it does not say.
@@ -115,5 +153,25 @@ class JudgeUnavailableError(JudgeError):
         self.retry_after = retry_after
 
 
-class JudgeRejectedError(JudgeError):
-    """The language model's service refuses this client (bad key, bad request); trying again cannot help."""
+class LanguageModelRejectedError(LanguageModelError):
+    """The language model's service refuses this client (bad key, bad request); trying again cannot help.
+
+    `status` is the HTTP status of the refusal, where it is one.
+    """
+
+    def __init__(self, message: str, *, spend: Spend | None = None, status: int | None = None) -> None:
+        super().__init__(message, spend=spend)
+        self.status = status
+
+
+class UnreadError(LanguageModelError):
+    """A part of a session could not be read; `__cause__` says why, and the same call again goes on there.
+
+    `read` of `parts` parts are done with, and the memories with the ids `written` are written and stay.
+    """
+
+    def __init__(self, message: str, *, spend: Spend, written: tuple[UUID, ...], read: int, parts: int) -> None:
+        super().__init__(message, spend=spend)
+        self.written = written
+        self.read = read
+        self.parts = parts

@@ -17,8 +17,7 @@ from afterrun.errors import InputError
 from afterrun.errors import Spend as Spend
 
 COLLECTIONS: Final = ("memory", "codebase", "docs", "standards")
-GLOBAL_PROJECT: Final = "global"
-"""The project whose memories are shared by all others."""
+GLOBAL_PROJECT: Final = "global"  # its memories are shared by all other projects
 LONGEST_KEY: Final = 1_000  # bytes: an index row of Postgres holds 2,700
 _RUN_TEXT_KEYS: Final = ("run_id", "mode", "tier", "period_label", "store_id", "store_path")
 _ROW: Final = re.compile("[0-9a-f]{32}:-?[0-9]+")
@@ -180,7 +179,7 @@ class NewMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryRecord:
-    """A memory as it lies in Postgres. `seen` counts how often the same note was remembered."""
+    """A memory as it lies in Postgres. `seen` counts how often the same was remembered, `seen_at` is the last time."""
 
     id: UUID
     collection: str
@@ -197,13 +196,14 @@ class MemoryRecord:
     archived: bool
     superseded_by: UUID | None
     seen: int
+    seen_at: datetime
     created_at: datetime
     updated_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """The outcome of one `remember`: `created` is False where the same note was already there."""
+    """The outcome of one `remember`: `created` is False where all of it was remembered already, in memory `id`."""
 
     id: UUID
     created: bool

@@ -34,8 +34,8 @@ from afterrun.broker import (
     celery_app,
 )
 from afterrun.errors import QueueError
+from afterrun.masking import masked_text, masked_url
 from afterrun.models import Run
-from afterrun.settings import masked_text, masked_url
 
 __all__ = [
     "CONSOLIDATE_CLUSTER",

@@ -128,13 +128,10 @@ def build_vector_index(connection: Connection, model: ModelSpec) -> list[str]:
     A query uses it only where it repeats cast and condition: `embedding::halfvec(n)`, `model = '…' AND is_active`.
     """
     name = vector_index_name(model.id)
-    state = connection.execute(
-        "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname = %s", [name]
-    ).fetchone()
-    if state == (True,):
+    built = connection.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [name]).fetchone()
+    if built == (True,):
         return []
-    if state is not None:  # the build was interrupted: the leftover slows writes and serves nothing
-        connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(name)))
+    _drop_unfinished(connection, name)
     connection.execute(
         sql.SQL(
             "CREATE INDEX CONCURRENTLY {} ON chunks USING hnsw ((embedding::halfvec({})) halfvec_cosine_ops)"
@@ -165,6 +162,12 @@ def _check_server(connection: Connection) -> None:
     version = connection.info.server_version // 10_000
     if version < OLDEST_POSTGRES:
         raise SchemaError(f"Postgres {version} is too old: Afterrun needs {OLDEST_POSTGRES} or newer")
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SchemaError(
+            f"the database's encoding is {encoding}, which cannot hold any text:"
+            " create one with `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`"
+        )
 
 
 def _check_extension(connection: Connection) -> None:
@@ -224,8 +227,25 @@ def _apply_function(connection: Connection, file: _File) -> str:
     # The record comes last: where the derivation is interrupted, the next run finds the file changed and starts again.
     if file.name in _STORED:
         connection.execute(_as_query(file.text))
+        _wait_for_writers(connection, _STORED[file.name][0])
         _derive_again(connection, *_STORED[file.name])
     return _apply(connection, file, f"functions/{file.name}")
+
+
+def _wait_for_writers(connection: Connection, table: str) -> None:
+    # Their rows may hold what the function gave before, and cannot be seen yet.
+    waited = _writers(connection, table)
+    while waited := waited & _writers(connection, table):
+        time.sleep(0.05)
+
+
+def _writers(connection: Connection, table: str) -> set[str]:
+    rows = connection.execute(
+        "SELECT virtualtransaction FROM pg_locks WHERE relation = to_regclass(%s) AND mode = 'RowExclusiveLock'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        [table],
+    )
+    return {str(row[0]) for row in rows}
 
 
 def _derive_again(connection: Connection, table: str, column: str, expression: str) -> None:
@@ -248,9 +268,21 @@ def _apply(connection: Connection, file: _File, name: str) -> str:
             connection.execute(_as_query(file.text))
             _record(connection, file, name)
     else:
+        _drop_unfinished(connection, file.text)
         connection.execute(_as_query(file.text))
         _record(connection, file, name)
     return name
+
+
+def _drop_unfinished(connection: Connection, text: str) -> None:
+    """Drop the indexes named in `text` whose concurrent build was interrupted: they slow writes and serve nothing."""
+    unfinished = connection.execute(
+        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " WHERE NOT i.indisvalid AND c.relname = ANY (%s)",
+        [re.findall(r"\w+", text)],
+    ).fetchall()
+    for (name,) in unfinished:
+        connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(name)))
 
 
 def _record(connection: Connection, file: _File, name: str) -> None:

@@ -10,33 +10,23 @@ import fcntl
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, lru_cache, reduce
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import unquote
 
 from afterrun.errors import ConfigurationError, NotRunningError
+from afterrun.masking import MASK, masked_url
 
 STATE_FILE: Final = "stack.json"
 LOCK_FILE: Final = "stack.lock"
-MASK: Final = "***"
 MOST_SECONDS: Final = 86_400
 """A day: longer is a mistake, and threads cannot wait for just any number of seconds."""
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 Origin = Literal["environment", "local stack", "default"]
-
-_NAMES: Final = r"[\w-]*(?:password|passwd|secret|token)"
-_IN_USERINFO: Final = re.compile(r"(?<=://)([^:@/?#\s]*:)([^/?#\s]*)(?=@)")
-_IN_BROKEN_USERINFO: Final = re.compile(r"(?<=://)([^:@/?#\s]*:)(.*)(?=@)", re.DOTALL)
-"""A password with an unquoted `/`, `?` or `#`: no valid address, but one that errors show."""
-_IN_HTTP_USERINFO: Final = re.compile(r"(?i)^(https?://)([^@/?#\s]+)(?=@)")
-_IN_QUERY: Final = re.compile(rf"(?i)([?&]{_NAMES}=)([^&#]+)")
-_IN_CONNINFO: Final = re.compile(rf"(?i)(\b{_NAMES}\s*=\s*)('(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])+)")
 
 
 def default_home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -139,10 +129,25 @@ class Settings:
     find_clusters_seconds: int = _setting(
         "AFTERRUN_FIND_CLUSTERS_SECONDS", 600, "Interval of the search for near-duplicates in the whole store"
     )
+    roll_up_seconds: int = _setting(
+        "AFTERRUN_ROLL_UP_SECONDS", 3_600, "Interval in which ten runs of a repo become a month, three months a quarter"
+    )
     cluster_similarity: float | None = _setting(
         "AFTERRUN_CLUSTER_SIMILARITY",
         None,
         "Cosine from which memories become candidates; unset: the model's own",
+        parse=float,
+    )
+    near_similarity: float | None = _setting(
+        "AFTERRUN_NEAR_SIMILARITY",
+        None,
+        "Cosine from which they are judged at once; unset: the model's own",
+        parse=float,
+    )
+    exact_similarity: float | None = _setting(
+        "AFTERRUN_EXACT_SIMILARITY",
+        None,
+        "Cosine from which the rules are asked before a language model; unset: the model's own",
         parse=float,
     )
     anthropic_api_key: str | None = _setting(
@@ -157,6 +162,22 @@ class Settings:
     )
     judge_model: str = _setting("AFTERRUN_JUDGE_MODEL", "claude-haiku-4-5", "Model that judges and words merges")
     judge_timeout: float = _setting("AFTERRUN_JUDGE_TIMEOUT", 30.0, "Seconds for one answer of the language model")
+    spend_calls_per_day: int = _setting(
+        "AFTERRUN_SPEND_CALLS_PER_DAY", 1_000, "Most calls of the language model a day (UTC); 0: no cap"
+    )
+    spend_tokens_per_day: int = _setting(
+        "AFTERRUN_SPEND_TOKENS_PER_DAY", 2_000_000, "Most tokens of the language model a day, in and out; 0: no cap"
+    )
+    spend_calls_per_project_day: int = _setting(
+        "AFTERRUN_SPEND_CALLS_PER_PROJECT_DAY", 500, "Most of these calls for one project a day; 0: no cap"
+    )
+    spend_tokens_per_project_day: int = _setting(
+        "AFTERRUN_SPEND_TOKENS_PER_PROJECT_DAY", 1_000_000, "Most of these tokens for one project a day; 0: no cap"
+    )
+    spend_calls_per_run: int = _setting(
+        "AFTERRUN_SPEND_CALLS_PER_RUN", 200, "Most calls of one run, such as one `afterrun consolidate`; 0: no cap"
+    )
+    spend_tokens_per_run: int = _setting("AFTERRUN_SPEND_TOKENS_PER_RUN", 400_000, "Most tokens of one run; 0: no cap")
     database_timeout: float = _setting("AFTERRUN_DATABASE_TIMEOUT", 5.0, "Seconds to get a database connection")
     pool_size: int = _setting("AFTERRUN_POOL_SIZE", 4, "Most database connections that one process opens")
     visibility_timeout: int = _setting(
@@ -235,31 +256,6 @@ def lock_path(home: Path) -> Path:
     return home / LOCK_FILE
 
 
-def masked_url(url: str) -> str:
-    """`url`, or a `key=value` connection string, with its passwords masked."""
-    return reduce(lambda text, pattern: pattern.sub(rf"\1{MASK}", text), _patterns(url), url)
-
-
-def masked_text(text: str, url: str) -> str:
-    """`text`, such as an error of a driver, with `url` and every secret that stands in it masked."""
-    text = text.replace(url, masked_url(url))
-    raw = {found[2].strip("'") for pattern in _patterns(url) for found in pattern.finditer(url)}
-    # Of an address that is no valid one, errors tell pieces, such as the port that a password up to a slash is read as.
-    raw |= {piece for secret in raw for piece in re.split(r"[:/?#@]", secret) if len(piece) > 3}
-    secrets = {form for secret in raw for form in (secret, unquote(secret), re.sub(r"\\(.)", r"\1", secret))}
-    for secret in sorted(secrets - {""}, key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text
-
-
-def _patterns(url: str) -> tuple[re.Pattern[str], ...]:
-    if not re.match(r"[A-Za-z][\w+.-]*://", url):
-        return (_IN_CONNINFO,)
-    if url.lower().startswith("http"):
-        return (_IN_HTTP_USERINFO, _IN_QUERY)
-    return (_IN_USERINFO if "@" in re.split(r"[/?#]", url, maxsplit=3)[2] else _IN_BROKEN_USERINFO, _IN_QUERY)
-
-
 def stack_runs(home: Path) -> bool:
     """Whether a local stack runs: it locks its lock file, and the kernel frees the lock however it dies."""
     try:
@@ -305,12 +301,16 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, f.name)
         if not isinstance(value, int | float):
             continue
+        if f.name.startswith("spend_") and value == 0:
+            continue
         if not (value > 0 and math.isfinite(value)):
             raise ConfigurationError(f"{f.metadata['env']}={value} cannot be used: it must be greater than 0")
         if f.name.endswith(("_seconds", "_timeout")) and value > MOST_SECONDS:
             raise ConfigurationError(f"{f.metadata['env']}={value} cannot be used: {MOST_SECONDS} seconds are the most")
-    if settings.cluster_similarity is not None and settings.cluster_similarity > 1:
-        raise ConfigurationError("AFTERRUN_CLUSTER_SIMILARITY is a cosine: it cannot be greater than 1")
+        if f.name.endswith("_similarity") and value > 1:
+            raise ConfigurationError(f"{f.metadata['env']} is a cosine: it cannot be greater than 1")
+    if settings.lease_seconds <= settings.judge_timeout:
+        raise ConfigurationError("AFTERRUN_LEASE_SECONDS must be greater than AFTERRUN_JUDGE_TIMEOUT")
     if settings.visibility_timeout <= settings.lease_seconds:
         raise ConfigurationError("AFTERRUN_VISIBILITY_TIMEOUT must be greater than AFTERRUN_LEASE_SECONDS")
 

@@ -18,7 +18,8 @@
 DO $$
 DECLARE old regprocedure;
 BEGIN
-    FOR old IN SELECT oid FROM pg_proc WHERE proname = 'memory_hybrid_search' AND pronamespace = current_schema()::regnamespace
+    FOR old IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE p.proname = 'memory_hybrid_search' AND n.nspname = current_schema()
     LOOP
         EXECUTE 'DROP FUNCTION ' || old;
     END LOOP;
@@ -37,7 +38,8 @@ CREATE FUNCTION memory_hybrid_search(
     until timestamptz DEFAULT NULL,
     max_hits integer DEFAULT 20,
     min_hits integer DEFAULT 5,
-    asked_at timestamptz DEFAULT now()
+    asked_at timestamptz DEFAULT now(),
+    in_projects text[] DEFAULT NULL
 ) RETURNS TABLE (
     id uuid, content text, collection text, project text, source_type text, category text, metadata jsonb,
     created_at timestamptz, score double precision, relevance double precision, vector double precision,
@@ -55,6 +57,7 @@ DECLARE
     selects double precision[];
     any_word tsquery;
     newest boolean;
+    searched text[] := in_projects;
     found uuid[];
     cosines double precision[];
 BEGIN
@@ -64,18 +67,22 @@ BEGIN
     INTO asked, tells, pairs, selects, any_word
     FROM memory_question(question) AS q;
     newest := question_vector IS NULL AND any_word IS NULL;
+    IF only_project AND for_project IS NOT NULL THEN
+        searched := array(SELECT for_project WHERE in_projects IS NULL OR for_project = ANY (in_projects));
+    END IF;
     SELECT array_agg(c.id), array_agg(c.cosine) INTO found, cosines
     FROM memory_candidates(
-        asked, selects, question_vector, vector_model, CASE WHEN only_project THEN for_project END, in_collections, of_types,
-        since, until, greatest(4 * max_hits, 80), CASE WHEN newest THEN max_hits ELSE min_hits END) AS c;
+        asked, selects, question_vector, vector_model, searched, in_collections, of_types, since, until,
+        greatest(4 * max_hits, 80), CASE WHEN newest THEN max_hits ELSE min_hits END) AS c;
 
     RETURN QUERY
     WITH candidates AS MATERIALIZED (
         SELECT
             m.id, m.collection, m.project, m.source_type, m.session, m.session_ordinal, m.created_at, m.search,
-            coalesce(listed.cosine, (
+            -- A vector of zeros has no direction, and NaN for a cosine.
+            nullif(coalesce(listed.cosine, (
                 SELECT 1 - min(c.embedding <=> question_vector) FROM chunks c
-                WHERE c.memory_id = m.id AND c.model = vector_model AND c.embedding IS NOT NULL)) AS cosine
+                WHERE c.memory_id = m.id AND c.model = vector_model AND c.embedding IS NOT NULL)), 'NaN') AS cosine
         FROM unnest(found, cosines) AS listed (id, cosine) JOIN memories m USING (id)
         WHERE m.is_active
     ),
@@ -95,7 +102,7 @@ BEGIN
     views AS (
         SELECT c.id, c.id AS source, 1.0::double precision AS share FROM candidates c
         UNION ALL
-        SELECT c.id, n.id, power(0.5, abs(n.session_ordinal::bigint - c.session_ordinal))
+        SELECT c.id, n.id, power(0.5, greatest(abs(n.session_ordinal::bigint - c.session_ordinal), 1))
         FROM candidates c
         JOIN candidates n ON n.project = c.project AND n.session = c.session
             AND n.session_ordinal BETWEEN c.session_ordinal::bigint - 2 AND c.session_ordinal::bigint + 2
@@ -110,13 +117,17 @@ BEGIN
         ) AS best
         GROUP BY best.id
     ),
+    -- Users edit source_types: whatever stands there, or no longer does, neither fails a search nor hides a memory.
     types AS MATERIALIZED (
-        SELECT used.source_type, t.half_life_days, t.weight
+        SELECT
+            used.source_type,
+            least(greatest(coalesce(t.half_life_days, 30), 1e-6), 1e9) AS half_life_days,
+            least(greatest(coalesce(t.weight, 1), 1e-6), 1e6) AS weight
         FROM (SELECT DISTINCT c.source_type FROM candidates c) AS used
-        CROSS JOIN LATERAL (
+        LEFT JOIN LATERAL (
             SELECT s.half_life_days, s.weight FROM source_types s
             WHERE s.source_type IN (used.source_type, '*') ORDER BY s.source_type = '*' LIMIT 1
-        ) AS t
+        ) AS t ON true
     ),
     parts AS (
         SELECT
@@ -124,7 +135,8 @@ BEGIN
             CASE c.collection WHEN 'codebase' THEN 0.2::double precision ELSE 0.6 END AS text_share,
             x.worth / nullif(max(x.worth) OVER (), 0) AS of_text,
             greatest(c.cosine, 0) / nullif(max(c.cosine) OVER (), 0) AS of_vector,
-            power(0.5, greatest(extract(epoch FROM asked_at - c.created_at), 0) / 86400 / t.half_life_days) AS decay,
+            -- Postgres refuses powers too small for a double.
+            power(0.5, least(greatest(extract(epoch FROM asked_at - c.created_at), 0) / 86400 / t.half_life_days, 1000)) AS decay,
             t.weight,
             CASE WHEN for_project IS NULL THEN 1.0 WHEN c.project = for_project THEN 1.5 WHEN c.project = 'global' THEN 1.0 ELSE 0.7
                 END::double precision AS affinity
@@ -136,7 +148,7 @@ BEGIN
         SELECT
             p.*,
             p.text_share * coalesce(p.of_text, 0) + (1 - p.text_share) * coalesce(p.of_vector, 0) AS relevance,
-            ln(greatest(p.decay * p.weight * p.affinity, 1e-300)) AS raw
+            ln(p.decay * p.weight * p.affinity) AS raw
         FROM parts p
     ),
     best AS (

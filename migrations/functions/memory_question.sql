@@ -1,9 +1,10 @@
 -- What a question asks for, each with how much it tells: its words, and pairs of words that stand next to each other
--- (`pair`; 16 at most). A word tells its idf, the logarithm of how rare it is among the memories, as BM25 has it; a pair half
--- of what its words tell on average.
+-- (`pair`; the 16 that tell most). A word tells its idf, the logarithm of how rare it is among the memories, as BM25 has it;
+-- a pair half of what its words tell on average.
 --
 -- How rare a word is says the last ANALYZE; of a word that it does not list it is known only that it is rarer than all that
--- it lists. In a table that was never analysed rows are counted, up to 1,000 for each word.
+-- it lists. In a table that was never analysed, or emptied since, rows are counted, up to 1,000 for each word. Of a question
+-- with more than 256 words (64 where rows are counted) the longest are asked, which tend to be rare.
 --
 -- `selects` says how many rows have this word or a rarer one of the question. Joined by OR, common words rank every row, so
 -- the search takes words from the rarest on; the rarest itself counts as selecting none, so that one is always taken.
@@ -20,18 +21,27 @@ DECLARE
     frequencies real[];
     rarest real;
 BEGIN
-    SELECT greatest(reltuples, 1) INTO memories FROM pg_class WHERE oid = 'memories'::regclass;
-    SELECT most_common_elems::text::text[], most_common_elem_freqs INTO known, frequencies
-    FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'memories' AND attname = 'search';
-    -- Behind the frequencies of the listed words stand the lowest and the highest of them.
-    rarest := coalesce(frequencies[cardinality(known) + 1] / 2, 0);
-    IF known IS NULL THEN
+    -- As the planner does: rows a page as ANALYZE found them, times the pages that there are now.
+    SELECT
+        greatest(c.reltuples, 1) / nullif(c.relpages, 0) * pg_relation_size(c.oid) / current_setting('block_size')::integer,
+        s.most_common_elems::text::text[], s.most_common_elem_freqs
+    INTO memories, known, frequencies
+    FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    LEFT JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = 'search'
+    WHERE c.oid = 'memories'::regclass;
+    IF known IS NULL OR memories IS NULL THEN
+        known := NULL;
         SELECT count(*) INTO memories FROM (SELECT FROM memories m WHERE m.is_active LIMIT 10000) AS some_of_them;
     END IF;
+    -- Behind the frequencies of the listed words stand the lowest and the highest of them.
+    rarest := coalesce(frequencies[cardinality(known) + 1] / 2, 0);
     RETURN QUERY
     WITH asked AS (
         SELECT lexeme, positions, ('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''')::tsquery AS word
         FROM unnest(memory_search_vector(left(question, 20000)))
+        ORDER BY length(lexeme) DESC, lexeme
+        LIMIT CASE WHEN known IS NULL THEN 64 ELSE 256 END
     ),
     counted AS (
         SELECT
@@ -67,6 +77,7 @@ BEGIN
     (SELECT DISTINCT tsquery_phrase(p.word, p.next_word, p.next_position - p.position), (p.idf + p.next_idf) / 4, true, NULL::double precision
      FROM placed p
      WHERE p.next_position - p.position BETWEEN 1 AND 2 AND p.word <> p.next_word
+     ORDER BY 2 DESC, 1
      LIMIT 16);
 END
 $$;

@@ -57,12 +57,20 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     WHERE sign <> ' ' AND piece IS NOT NULL
 $$;
 
--- A tsvector holds at most 1 MB of distinct words; of a text beyond that the beginning counts.
+-- A tsvector holds at most 1 MB of distinct words; of a text beyond that the beginning counts, as much as fits.
 CREATE OR REPLACE FUNCTION memory_search_vector(content text) RETURNS tsvector
 LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+DECLARE
+    beginning text := content;
+    most integer := 200000;
 BEGIN
-    RETURN memory_words(content);
-EXCEPTION WHEN program_limit_exceeded THEN
-    RETURN memory_words(left(content, 200000));
+    LOOP
+        BEGIN
+            RETURN memory_words(beginning);
+        EXCEPTION WHEN program_limit_exceeded THEN
+            beginning := left(content, most);
+            most := most / 2;
+        END;
+    END LOOP;
 END
 $$;

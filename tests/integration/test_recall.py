@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from pgvector import HalfVector
 
 from afterrun.client import Memory
 from afterrun.db import connect
@@ -15,6 +16,8 @@ from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
 NOW = datetime.now(UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def embed_all(memory: Memory, embedder: HashEmbedder) -> None:
@@ -127,6 +130,76 @@ def test_a_time_in_the_future_neither_fails_nor_wins(memory: Memory) -> None:
     assert decays["now"] == pytest.approx(1.0, abs=0.001)
 
 
+@pytest.mark.parametrize("year", [1, 1970, 9999])
+def test_no_date_is_too_far_away_for_a_search(memory: Memory, embedder: HashEmbedder, year: int) -> None:
+    then = datetime(year, 12, 31, 23, 59, tzinfo=UTC)
+    memory.remember("The first commit added a parser.", source_type="code_context", created_at=then)
+    memory.remember("The last commit removed a lexer.", source_type="code_context")
+    embed_all(memory, embedder)
+    assert contents(memory, "parser")[0] == "The first commit added a parser."
+    assert len(contents(memory, "")) == 2
+
+
+@pytest.mark.parametrize(("zone", "then"), [("Asia/Tokyo", _LAST), ("America/New_York", _FIRST)])
+def test_the_servers_time_zone_moves_no_date_out_of_the_calendar(memory: Memory, zone: str, then: datetime) -> None:
+    with connect(memory.settings.require_database()) as connection:
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET timezone = '{zone}'".encode())
+    memory.remember("The clock stopped.", created_at=then)
+    assert [hit.created_at for hit in memory.search("clock")] == [then]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "DELETE FROM source_types WHERE source_type = '*'",
+        "DELETE FROM source_types",
+        "UPDATE source_types SET half_life_days = 5e-324, weight = 5e-324",
+        "UPDATE source_types SET half_life_days = 'Infinity', weight = 'Infinity'",
+        "UPDATE source_types SET half_life_days = 'NaN', weight = 'NaN'",
+    ],
+)
+def test_no_edit_of_the_source_types_fails_a_search_or_hides_a_memory(memory: Memory, edit: str) -> None:
+    for source_type in ("fact", "gossip"):
+        memory.remember(f"A {source_type} on badgers.", source_type=source_type, created_at=NOW - timedelta(days=30))
+    with memory.database.transaction() as connection:
+        connection.execute(edit.encode())
+    hits = memory.search("badgers", project="shop")
+    assert {hit.source_type for hit in hits} == {"fact", "gossip"}
+    assert all(0.92 < hit.score / hit.relevance < 1.09 for hit in hits)
+
+
+def test_one_long_memory_near_the_question_leaves_room_for_a_page_of_others(
+    memory: Memory, embedder: HashEmbedder
+) -> None:
+    chapter = "harbour pilot " + " ".join(f"tide{number}" for number in range(60))
+    memory.remember("\n\n".join(f"{chapter} {number}" for number in range(200)))
+    for number in range(30):
+        memory.remember(f"Note {number}: {chapter} with lights and buoys")
+    embed_all(memory, embedder)
+    with memory.database.transaction() as connection:
+        nearest = (
+            "SELECT count(DISTINCT memory_id) FROM (SELECT memory_id FROM chunks ORDER BY embedding <=> %s LIMIT 80) c"
+        )
+        asked = HalfVector(embedder.encode([chapter])[0])
+        assert connection.execute(nearest.encode(), [asked]).fetchone() == (1,), "else this test shows nothing"
+        found = connection.execute(
+            "SELECT count(*) FROM memory_candidates('{}', '{}', %s, %s, NULL, NULL, NULL, NULL, NULL, 80, 5)",
+            [asked, embedder.spec.id],
+        ).fetchone()
+    assert found == (31,)
+
+
+def test_a_vector_without_direction_is_no_nearness(memory: Memory, embedder: HashEmbedder) -> None:
+    for text in ("The queue is durable.", "The stack is volatile."):
+        memory.remember(text)
+    embed_all(memory, embedder)
+    with memory.database.transaction() as connection:
+        connection.execute("UPDATE chunks SET embedding = array_fill(0, ARRAY[%s])::halfvec", [embedder.spec.dimension])
+    hits = memory.search("durable queue")
+    assert [hit.vector for hit in hits] == [None, None]
+    assert hits[0].content == "The queue is durable."
+
+
 @pytest.mark.parametrize(
     "query",
     ["", "the of and", '"quoted', "a & b | !c", "100% _under_ :colon", "x" * 100_000, "a\x00b", "\ud800",
@@ -224,12 +297,20 @@ def test_another_models_process_cannot_write(memory: Memory) -> None:
     [
         {"query": None}, {"limit": 2.5}, {"limit": None}, {"min_results": "5"}, {"project": 5}, {"since": 5},
         {"source_types": "fact"}, {"collections": ["books"]}, {"limit": 0}, {"min_results": -1}, {"limit": 999},
+        {"project": "a", "only_project": "no"},
     ],
     ids=str,
 )  # fmt: skip
 def test_wrong_types_and_numbers_are_told(memory: Memory, fields: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         memory.search(**{"query": "anything", **fields})
+
+
+@pytest.mark.parametrize("name", ["min_results", "token_budget"])
+@pytest.mark.parametrize("value", ["5", None, 2.5, True])
+def test_wrong_types_are_told_of_recalls_own_numbers_too(memory: Memory, name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"{name} is a whole number"):
+        memory.recall("anything", **{name: value})
 
 
 def test_an_unmigrated_database_says_what_to_run(memory: Memory, empty_database_url: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from afterrun.client import Memory
+from afterrun.db import connect
 from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
@@ -129,3 +132,63 @@ def test_words_are_weighed_with_and_without_statistics(memory: Memory, embedder:
         connection.execute("ANALYZE memories")
     after = memory.search("why did the worker lose a lease")[0]
     assert before.content == after.content == "The worker lost its lease."
+
+
+def test_a_text_with_more_different_words_than_an_index_holds_is_remembered_by_its_beginning(memory: Memory) -> None:
+    signs = [chr(0x4E00 + number) for number in range(20_000)]
+    order = random.Random(5)
+    text = "".join(order.choice(signs) for _ in range(200_000))
+    with memory.database.transaction() as connection:
+        found = connection.execute("SELECT memory_search_vector(%s) @@ %s::tsquery", [text, text[:2]]).fetchone()
+    assert found == (True,)
+
+
+def test_two_memories_at_the_same_place_of_a_session_are_neighbours_and_not_one(memory: Memory) -> None:
+    for text in ("Which queue do we use for invoices?", "RabbitMQ, because they asked for it."):
+        memory.remember(text, session="monday", session_ordinal=3)
+    texts = [hit.text for hit in memory.search("Which queue for invoices?")]
+    assert texts == [1, pytest.approx(0.5)]
+
+
+def test_a_long_question_is_asked_by_its_longest_words(memory: Memory) -> None:
+    memory.remember("The kaleidoscope_factory is closed.")
+    many = " ".join(f"w{number}" for number in range(3000))
+    assert memory.search(f"{many} kaleidoscope_factory")[0].text == 1
+    with memory.database.transaction() as connection:
+        asked = connection.execute("SELECT count(*) FROM memory_question(%s) WHERE NOT pair", [many]).fetchone()
+    assert asked == (64,)
+
+
+_SHARED = (
+    "INSERT INTO memories (content, content_hash, search)"
+    " SELECT text, text::bytea, memory_search_vector(text)"
+    " FROM (SELECT 'shared common ' || n AS text FROM generate_series({}, {}) AS n) AS written"
+)
+
+
+def test_statistics_count_as_many_rows_as_there_are_now(memory: Memory) -> None:
+    def selected() -> float:
+        with memory.database.transaction() as connection:
+            question = "SELECT max(selects) FROM memory_question('shared common')"
+            return float((connection.execute(question).fetchone() or (0,))[0])
+
+    with connect(memory.settings.require_database()) as connection:
+        connection.execute(_SHARED.format(1, 500).encode())
+        connection.execute("ANALYZE memories")
+        assert selected() == pytest.approx(1000, rel=0.1)
+        connection.execute(_SHARED.format(501, 5000).encode())
+        assert selected() == pytest.approx(10_000, rel=0.1)
+        connection.execute("TRUNCATE memories CASCADE")
+        connection.execute(_SHARED.format(1, 500).encode())
+        assert selected() == 1000
+
+
+def test_statistics_are_found_in_whatever_schema_the_tables_stand(memory: Memory) -> None:
+    with connect(memory.settings.require_database()) as connection:
+        connection.execute(_SHARED.format(1, 3000).encode())
+        connection.execute("ANALYZE memories")
+        connection.execute("CREATE SCHEMA other")
+        connection.execute("SET search_path = other, public")
+        asked = connection.execute("SELECT max(selects) FROM memory_question('shared common')").fetchone()
+    # Without statistics, no more than 1,000 rows of each word are counted.
+    assert asked == (pytest.approx(6000, rel=0.1),)

@@ -7,6 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -159,6 +160,25 @@ def test_an_interrupted_index_build_is_done_again(empty_database_url: str) -> No
     assert schema.migrate(empty_database_url, SPEC).indexes == (name,)
 
 
+def test_an_index_of_a_migration_whose_build_was_interrupted_is_built_again(
+    empty_database_url: str, folder: Path
+) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    build = "-- no-transaction\nCREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS by_category ON memories (category);"
+    (folder / "9000_by_category.sql").write_text(build)
+    with connect(empty_database_url) as connection:
+        connection.execute(
+            "INSERT INTO memories (content, content_hash, category, search)"
+            " SELECT n::text, n::text::bytea, 'same', '' FROM generate_series(1, 2) AS n"
+        )
+        with pytest.raises(DatabaseError):
+            schema.migrate(empty_database_url, SPEC, folder=folder)
+        connection.execute("DELETE FROM memories WHERE content = '2'")
+        schema.migrate(empty_database_url, SPEC, folder=folder)
+        state = connection.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'by_category'::regclass")
+        assert state.fetchone() == (True,)
+
+
 def test_another_model_or_dimension_is_refused_by_name(empty_database_url: str) -> None:
     schema.migrate(empty_database_url, SPEC)
     for other in (replace(SPEC, id="other@torch"), replace(SPEC, dimension=768)):
@@ -172,3 +192,66 @@ def test_an_unreachable_server_is_an_error_within_the_timeout() -> None:
     with pytest.raises(DatabaseUnavailableError) as caught:
         schema.migrate("postgresql://nobody:secret@127.0.0.1:1/none", SPEC)
     assert "secret" not in str(caught.value)
+
+
+def test_a_role_that_is_no_superuser_migrates_once_the_extensions_are_there(
+    empty_database_url: str, folder: Path
+) -> None:
+    with connect(empty_database_url) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute("CREATE EXTENSION unaccent")
+        connection.execute("CREATE ROLE tenant LOGIN")
+        connection.execute("GRANT ALL ON SCHEMA public TO tenant")
+        connection.execute(f"GRANT ALL ON DATABASE {connection.info.dbname} TO tenant".encode())
+    tenant = urlunsplit(urlsplit(empty_database_url)._replace(netloc="tenant@"))
+    try:
+        assert schema.migrate(tenant, SPEC, folder=folder).changed
+        file = folder / "functions" / "memory_candidates.sql"
+        file.write_text(file.read_text() + "\n-- tuned\n")
+        assert schema.migrate(tenant, SPEC, folder=folder).functions == ("functions/memory_candidates.sql",)
+    finally:
+        with connect(empty_database_url) as connection:
+            connection.execute("DROP OWNED BY tenant CASCADE")
+            connection.execute("DROP ROLE tenant")
+
+
+def test_a_database_that_cannot_hold_any_text_is_refused(empty_database_url: str) -> None:
+    with connect(empty_database_url) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(SchemaError, match="encoding is LATIN1"):
+            schema.migrate(urlunsplit(urlsplit(empty_database_url)._replace(path="/latin")), SPEC)
+    finally:
+        with connect(empty_database_url) as connection:
+            connection.execute("DROP DATABASE latin")
+
+
+def test_a_schema_may_have_any_name(empty_database_url: str, folder: Path) -> None:
+    with connect(empty_database_url) as connection:
+        connection.execute('CREATE SCHEMA "My Memories"')
+        path = f"ALTER DATABASE {connection.info.dbname} SET search_path = "
+        connection.execute(f'{path} "My Memories", public'.encode())
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    file = folder / "functions" / "memory_hybrid_search.sql"
+    file.write_text(file.read_text().replace("max_hits integer DEFAULT 20", "max_hits bigint DEFAULT 20"))
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    with connect(empty_database_url) as connection:
+        found = connection.execute("SELECT count(*) FROM pg_proc WHERE proname = 'memory_hybrid_search'").fetchone()
+    assert found == (1,)
+
+
+def test_what_was_being_written_while_words_changed_is_derived_again_too(empty_database_url: str, folder: Path) -> None:
+    schema.migrate(empty_database_url, SPEC, folder=folder)
+    file = folder / "functions" / "memory_words.sql"
+    file.write_text(file.read_text().replace("plain text := content;", "plain text := replace(content, 'Z', 'G');"))
+    with ThreadPoolExecutor(1) as pool, connect(empty_database_url) as connection:
+        with connection.transaction():
+            connection.execute(
+                "INSERT INTO memories (content, content_hash, search)"
+                " VALUES ('Zebra', '', memory_search_vector('Zebra'))"
+            )
+            migrating = pool.submit(schema.migrate, empty_database_url, SPEC, folder=folder)
+            with pytest.raises(TimeoutError):
+                migrating.result(timeout=1)
+        migrating.result(timeout=30)
+        assert connection.execute("SELECT search FROM memories").fetchone() == ("'gebra':1",)

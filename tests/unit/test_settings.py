@@ -11,7 +11,8 @@ import pytest
 
 from afterrun.errors import ConfigurationError, ConflictError
 from afterrun.local.lock import StackLock
-from afterrun.settings import Settings, load, lock_path, masked_text, masked_url
+from afterrun.masking import masked_text, masked_url
+from afterrun.settings import Settings, load, lock_path
 
 
 def loaded(tmp_path: Path, **environ: str) -> Settings:
@@ -30,10 +31,13 @@ def loaded(tmp_path: Path, **environ: str) -> Settings:
         ("AFTERRUN_PUBLISH_TIMEOUT", "0"),
         ("AFTERRUN_SWEEP_SECONDS", "86401"),
         ("AFTERRUN_LOG_LEVEL", "LOUD"),
+        ("AFTERRUN_SPEND_CALLS_PER_DAY", "-1"),
+        ("AFTERRUN_SPEND_TOKENS_PER_RUN", "many"),
         ("AFTERRUN_CLUSTER_SIMILARITY", "nan"),
         ("AFTERRUN_CLUSTER_SIMILARITY", "inf"),
         ("AFTERRUN_CLUSTER_SIMILARITY", "0"),
         ("AFTERRUN_CLUSTER_SIMILARITY", "1.01"),
+        ("AFTERRUN_JUDGE_TIMEOUT", "300"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
@@ -44,6 +48,7 @@ def test_a_value_that_cannot_be_used_is_refused_by_name(tmp_path: Path, name: st
 def test_values_at_the_bounds_are_taken(tmp_path: Path) -> None:
     assert loaded(tmp_path, AFTERRUN_CLUSTER_SIMILARITY="1").cluster_similarity == 1
     assert loaded(tmp_path, AFTERRUN_SWEEP_SECONDS="86400").sweep_seconds == 86_400
+    assert loaded(tmp_path, AFTERRUN_SPEND_CALLS_PER_DAY="0").spend_calls_per_day == 0
     assert loaded(tmp_path, AFTERRUN_LOG_LEVEL="debug").log_level == "DEBUG"
 
 
