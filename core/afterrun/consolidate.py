@@ -1,43 +1,40 @@
-"""Upkeep: find near-duplicates, have them judged, merge what is the same, undo a merge.
+"""Upkeep: have near-duplicates judged, merge what is the same. `clusters` finds them, `takeback` undoes a merge.
 
 A cluster is proposed once (by the set of its members), judged outside any transaction, and carried out in a short one
 that re-checks every member. Whatever goes wrong changes no memory and is recorded.
-
-The design's origin used three cosines of another embedding model: exact 0.95, DEDUP_SIMILARITY_THRESHOLD = 0.88 and
-cluster 0.85. A threshold belongs to a model, and no cosine can tell a paraphrase from a contradiction (on
-all-MiniLM-L6-v2 "we use Postgres" and "the database is Postgres" have 0.73, "port 5432" and "port 5433" 0.96). So
-there is one cosine here, per model, and it only makes candidates; exact repeats are found by their hash, and the
-judge decides the rest.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
 from afterrun import lineage
+from afterrun.budget import Budget, of_failure, reserve, settle
 from afterrun.chunking import Chunker
-from afterrun.db import Database
-from afterrun.errors import InputError, JudgeError, JudgeRejectedError, JudgeUnavailableError
-from afterrun.judge import Judge
+from afterrun.db import Connection, Database
+from afterrun.errors import (
+    BudgetError,
+    InputError,
+    LanguageModelError,
+    LanguageModelRejectedError,
+    LanguageModelUnavailableError,
+)
+from afterrun.judge import DeterministicJudge, Judge
 from afterrun.merge import wording
-from afterrun.models import Cluster, Member, MemoryRecord, Verdict
-from afterrun.store import Claim, Store
+from afterrun.models import Member, MemoryRecord, Verdict
+from afterrun.store import Claim, Store, WaitsFor, Work
 
 log = logging.getLogger(__name__)
 
-CLUSTER_SIMILARITY: Final = {"all-MiniLM-L6-v2": 0.75}
-"""Cosine from which memories become candidates, by embedding model."""
-
-_OTHER_MODELS: Final = 0.85
-_MOST_MEMBERS: Final = 10
-_SAME_KIND_ONLY: Final = frozenset({"session_summary", "document_chunk", "code_context"})
 _FIRST_WAIT: Final = 30.0
 _LONGEST_WAIT: Final = 3600.0
+_BAD_REQUEST: Final = 400
+_INCOMPLETE: Final = "not all of them are active memories of one project and collection"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,44 +42,14 @@ class Outcome:
     """What became of one cluster: its state after the attempt, the canonical memory if one was written, and why.
 
     `state` is that of the consolidation, or `skipped` where there was nothing to do: judged before, held by another
-    worker, or not all members active.
+    worker, or not all members active. `waits_for` says what a waiting one waits for, where an attempt failed.
     """
 
     state: str
     consolidation: UUID | None = None
     canonical: UUID | None = None
     reason: str = ""
-
-
-def cluster_similarity(model_id: str, chosen: float | None = None) -> float:
-    """The candidate threshold of an embedding model, or the one that the settings chose."""
-    return chosen if chosen is not None else CLUSTER_SIMILARITY.get(model_id.partition("@")[0], _OTHER_MODELS)
-
-
-def find_clusters(
-    database: Database, model_id: str, *, at_least: float, limit: int = 200
-) -> tuple[list[tuple[UUID, ...]], int]:
-    """Compare up to `limit` embedded memories with their neighbours, each once per change.
-
-    Returns the members of the clusters proposed now, and how many memories were looked at (0: nothing left to compare).
-    """
-    proposed: list[tuple[UUID, ...]] = []
-    with database.transaction() as connection:
-        store = Store(connection)
-        seeds = store.uncompared(model_id, limit)
-        grouped: set[UUID] = set()
-        for seed in seeds:
-            if seed in grouped:
-                continue
-            members = _cluster_around(store, seed, model_id, at_least)
-            if len(members) < 2:
-                continue
-            grouped.update(member.id for member in members)
-            ids = tuple(sorted(member.id for member in members))
-            if store.propose(ids, collection=members[0].collection, project=members[0].project):
-                proposed.append(ids)
-        store.mark_compared(seeds)
-    return proposed, len(seeds)
+    waits_for: WaitsFor | None = None
 
 
 def consolidate_cluster(
@@ -93,48 +60,55 @@ def consolidate_cluster(
     chunker: Chunker,
     max_attempts: int = 3,
     lease: float = 300,
+    budget: Budget | None = None,
+    run: str | None = None,
+    early: bool = False,
+    exact: float | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Outcome:
     """Judge one cluster and carry the verdict out. Late, doubled and concurrent calls are harmless.
 
+    A judge that asks a language model does so within `budget`, where the call counts for `run`: a name for the chain of
+    work, or this cluster alone. `early` also judges a cluster that pauses after a failure or for a cap. From the cosine
+    `exact` on, the rules are asked first: what they show to be a repeat costs no call.
+
     Raises:
         InputError: fewer than two ids.
-        JudgeRejectedError: the language model's service refuses this client; the cluster waits.
+        LanguageModelRejectedError: the language model's service refuses this client; the cluster waits, and with a
+            refused key every other one as well.
         DatabaseError: Postgres cannot be reached or refuses; the cluster waits.
     """
     ids = tuple(sorted(set(memory_ids)))
     if len(ids) < 2:
         raise InputError("a cluster has at least two memories: pass two or more memory_ids")
     with database.transaction() as connection:
-        store = Store(connection)
-        members = [memory for memory in store.get_memories(ids) if memory.is_active]
-        if len(members) < len(ids) or len({(memory.project, memory.collection) for memory in members}) > 1:
-            return Outcome(state="skipped", reason="not all of them are active memories of one project and collection")
-        store.propose(ids, collection=members[0].collection, project=members[0].project)
-        claimed = store.claim_consolidation(ids, judge=judge.name, lease=lease)
-    if claimed is None:
-        return Outcome(state="skipped", reason="judged before, or held by another worker")
+        taken = _take(connection, ids, judge, lease, early)
+        if isinstance(taken, _Taken):
+            judge = _cheapest(judge, taken, exact)
+            taken = _within_budget(connection, taken, judge, budget or Budget(), run, lease, clock())
+    if isinstance(taken, Outcome):
+        return taken
     try:
-        verdict = judge.judge([_as_member(memory) for memory in members])
-    except JudgeError as error:
-        return _record_failure(database, claimed, error, max_attempts)
-    return _carry_out(database, claimed.id, members, verdict, judge, chunker)
+        verdict = judge.judge([as_member(memory) for memory in taken.members])
+    except LanguageModelError as error:
+        return _record_failure(database, taken, judge, error, max_attempts)
+    return _carry_out(database, taken, verdict, judge, chunker, clock())
 
 
-def undo(database: Database, consolidation: UUID) -> Cluster:
-    """Take a merge back; see `lineage.undo`."""
+def drop_stale(database: Database, *, limit: int = 1_000) -> int:
+    """Give up clusters that wait although a member is gone, and have the others compared again; how many."""
     with database.transaction() as connection:
-        return lineage.undo(connection, consolidation)
+        stale = Store(connection).stale_consolidations(limit=limit)
+    for ids in stale:
+        with database.transaction() as connection:
+            _drop(Store(connection), ids, _INCOMPLETE)
+    return len(stale)
 
 
-def undo_since(database: Database, since: datetime) -> list[Cluster]:
-    """Take back every merge since `since`, newest first, in one transaction."""
+def resume(database: Database) -> None:
+    """Make every cluster due that pauses after a failure or for a cap; a cap that still holds makes it wait again."""
     with database.transaction() as connection:
-        merged = Store(connection).consolidations(states=["merged"], limit=1_000_000)
-        return [
-            lineage.undo(connection, cluster.id)
-            for cluster in sorted(merged, key=lambda cluster: cluster.updated_at, reverse=True)
-            if cluster.updated_at >= since
-        ]
+        Store(connection).resume_consolidations()
 
 
 def waiting(database: Database, judge_name: str, *, limit: int = 100) -> list[tuple[UUID, ...]]:
@@ -143,92 +117,196 @@ def waiting(database: Database, judge_name: str, *, limit: int = 100) -> list[tu
         return Store(connection).waiting_consolidations(judge=judge_name, limit=limit)
 
 
-def _cluster_around(store: Store, seed: UUID, model_id: str, at_least: float) -> list[MemoryRecord]:
-    # Each member is similar to every other one, so that no chain of likenesses ends in another topic.
-    near = [memory for memory, _ in store.neighbours(seed, model_id, at_least=at_least, most=_MOST_MEMBERS)]
-    if not near:
-        return []
-    records = {memory.id: memory for memory in store.get_memories([seed, *near])}
-    candidates = [memory for memory in near if _may_mix(records[seed], records[memory])]
-    alike = store.similarities([seed, *candidates], model_id)
-    members = [seed]
-    for candidate in candidates:
-        if all(alike.get(frozenset((candidate, member)), 0.0) >= at_least for member in members):
-            members.append(candidate)
-    return [records[member] for member in members]
+def as_member(memory: MemoryRecord) -> Member:
+    """What the judge and the merger see of a memory."""
+    return Member(id=memory.id, content=memory.content, source_type=memory.source_type, created_at=memory.created_at)
 
 
-def _may_mix(one: MemoryRecord, other: MemoryRecord) -> bool:
-    if lineage.generation(one) >= lineage.MAX_GENERATIONS or lineage.generation(other) >= lineage.MAX_GENERATIONS:
-        return False
-    if one.source_type in _SAME_KIND_ONLY or other.source_type in _SAME_KIND_ONLY:
-        return one.source_type == other.source_type
-    return True
+@dataclass(frozen=True, kw_only=True)
+class _Taken:
+    """A claimed cluster with its members, and the reservation of the call that is to judge it."""
+
+    claim: Claim
+    members: Sequence[MemoryRecord]
+    reservation: int | None = None
 
 
-def _record_failure(database: Database, claimed: Claim, error: JudgeError, max_attempts: int) -> Outcome:
+def _take(connection: Connection, ids: Sequence[UUID], judge: Judge, lease: float, early: bool) -> _Taken | Outcome:
+    store = Store(connection)
+    members = [memory for memory in store.get_memories(ids) if memory.is_active]
+    if objection := _objection(store, ids, members):
+        _drop(store, ids, objection)
+        return Outcome(state="skipped", reason=objection)
+    store.propose(ids, collection=members[0].collection, project=members[0].project)
+    claim = store.claim_consolidation(ids, judge=judge.name, lease=lease, early=early)
+    if claim is None:
+        return Outcome(state="skipped", reason="judged before, not due yet, or held by another worker")
+    return _Taken(claim=claim, members=members)
+
+
+def _objection(store: Store, ids: Sequence[UUID], members: Sequence[MemoryRecord]) -> str | None:
+    if len(members) < len(ids) or len({(memory.project, memory.collection) for memory in members}) > 1:
+        return _INCOMPLETE
+    # The proposal may be older than the rejection or the undo.
+    apart = [earlier.members for earlier in store.proposed_with(ids) if earlier.state in ("rejected", "undone")]
+    if any(len(set(ids).intersection(pair)) > 1 for pair in apart):
+        return "a person has rejected or undone a merge of some of them"
+    return None
+
+
+def _drop(store: Store, ids: Sequence[UUID], reason: str) -> None:
+    """Give a waiting cluster up; its members that are left may be duplicates of each other, and are compared again."""
+    # Locked before the cluster is, as by whoever carries a verdict out.
+    left = [memory.id for memory in store.lock_memories(ids) if memory.is_active]
+    if store.drop_stale_consolidation(ids, reason) and len(left) > 1:
+        store.compare_again(left)
+
+
+def _cheapest(judge: Judge, taken: _Taken, exact: float | None) -> Judge:
+    if exact is None or taken.claim.similarity is None or taken.claim.similarity < exact:
+        return judge
+    rules = DeterministicJudge()
+    same = rules.judge([as_member(memory) for memory in taken.members]).same
+    return rules if len(same) == len(taken.members) else judge
+
+
+def _within_budget(
+    connection: Connection, taken: _Taken, judge: Judge, budget: Budget, run: str | None, lease: float, now: datetime
+) -> _Taken | Outcome:
+    tokens = judge.most_tokens([as_member(memory) for memory in taken.members])
+    if not tokens:
+        return taken
+    cluster = taken.claim.id
+    work = Work(
+        purpose="judge",
+        project=taken.members[0].project,
+        subject=str(cluster),
+        model=judge.name,
+        run=run or f"cluster {cluster}",
+    )
+    try:
+        reservation = reserve(connection, budget, work, tokens=tokens, now=now, lease=lease)
+    except BudgetError as error:
+        # A run that is over leaves the cluster to the next one; the other caps hold for everybody.
+        wait = 0.0 if run and error.of_run else (error.frees_at - now).total_seconds()
+        Store(connection).postpone_consolidation(cluster, "waiting", wait=wait, waits_for="spend", reason=str(error))
+        return Outcome(state="waiting", consolidation=cluster, reason=str(error), waits_for="spend")
+    return replace(taken, reservation=reservation)
+
+
+def _record_failure(
+    database: Database, taken: _Taken, judge: Judge, error: LanguageModelError, max_attempts: int
+) -> Outcome:
+    waits_for = _waits_for(error)
     # Only an answer that cannot be used counts towards giving up: a busy service or a bad key is not the cluster's
     # fault.
-    invalid = not isinstance(error, JudgeUnavailableError | JudgeRejectedError)
-    state = "failed" if invalid and claimed.invalid_answers + 1 >= max_attempts else "waiting"
+    state = "failed" if waits_for == "answer" and taken.claim.invalid_answers + 1 >= max_attempts else "waiting"
+    wait = _wait(error, taken.claim.attempts)
+    spend = of_failure(error) if taken.reservation else error.spend
     with database.transaction() as connection:
-        Store(connection).postpone_consolidation(
-            claimed.id,
-            state,
-            wait=_wait(error, claimed.attempts),
-            reason=str(error),
-            invalid=invalid,
-            spend=error.spend,
-        )
-    log.warning("cluster %s is not judged (%s) and stays as it is: %s", claimed.id, state, error)
-    if isinstance(error, JudgeRejectedError):
+        store = Store(connection)
+        if taken.reservation:
+            settle(connection, taken.reservation, spend)
+        held = store.hold_consolidation(taken.claim)
+        if held:
+            store.postpone_consolidation(
+                taken.claim.id, state, wait=wait, waits_for=waits_for, reason=str(error), spend=spend
+            )
+    if (others := _wait_of_others(error)) is not None:
+        with database.transaction() as connection:
+            Store(connection).pause_consolidations(
+                judge=judge.name, wait=others, waits_for=waits_for, reason=str(error)
+            )
+    log.warning("cluster %s is not judged (%s) and stays as it is: %s", taken.claim.id, state, error)
+    if isinstance(error, LanguageModelRejectedError):
         raise error
-    return Outcome(state=state, consolidation=claimed.id, reason=str(error))
+    if not held:
+        return _overtaken(taken)
+    return Outcome(state=state, consolidation=taken.claim.id, reason=str(error), waits_for=waits_for)
 
 
-def _wait(error: JudgeError, attempts: int) -> float:
-    if isinstance(error, JudgeRejectedError):
+def _waits_for(error: LanguageModelError) -> WaitsFor:
+    if isinstance(error, LanguageModelRejectedError):
+        return "key"
+    return "service" if isinstance(error, LanguageModelUnavailableError) else "answer"
+
+
+def _wait(error: LanguageModelError, attempts: int) -> float:
+    if isinstance(error, LanguageModelRejectedError):
         return _LONGEST_WAIT
-    asked = error.retry_after if isinstance(error, JudgeUnavailableError) and error.retry_after else 0.0
+    asked = error.retry_after if isinstance(error, LanguageModelUnavailableError) and error.retry_after else 0.0
     return min(max(_FIRST_WAIT * 2.0 ** min(attempts - 1, 10), asked), _LONGEST_WAIT)
 
 
+def _wait_of_others(error: LanguageModelError) -> float | None:
+    """How long every other cluster waits, too: a refused key or a service that is down is the same for all of them."""
+    if isinstance(error, LanguageModelUnavailableError):
+        return _wait(error, 1)
+    if isinstance(error, LanguageModelRejectedError) and error.status != _BAD_REQUEST:
+        return _LONGEST_WAIT
+    return None
+
+
 def _carry_out(
-    database: Database,
-    consolidation: UUID,
-    judged: Sequence[MemoryRecord],
+    database: Database, taken: _Taken, verdict: Verdict, judge: Judge, chunker: Chunker, now: datetime
+) -> Outcome:
+    same = [as_member(memory) for memory in taken.members if memory.id in verdict.same]
+    text = wording(same, verdict.wording) if len(same) > 1 else None
+    # A verdict that was paid for is not lost to a deadlock.
+    return database.settled(lambda connection: _carried_out(connection, taken, verdict, text, judge, chunker, now))
+
+
+def _carried_out(
+    connection: Connection,
+    taken: _Taken,
     verdict: Verdict,
+    text: str | None,
     judge: Judge,
     chunker: Chunker,
+    now: datetime,
 ) -> Outcome:
-    same = [_as_member(memory) for memory in judged if memory.id in verdict.same]
-    text = wording(same, verdict.wording) if len(same) > 1 else None
-    with database.transaction() as connection:
-        store = Store(connection)
-        members = store.lock_memories([memory.id for memory in judged])
-        if _states(members) != _states(judged):
-            state, reason, canonical = "failed", "a member changed while the cluster was judged", None
-        else:
-            canonical = lineage.merge(connection, consolidation, members, verdict, text, chunker, now=datetime.now(UTC))
-            replaced = sorted(({*verdict.same} if canonical else set()) | {*verdict.superseded})
-            state = "merged" if replaced else ("related" if judge.settles else "waiting")
-            reason = verdict.reason
-        store.settle_consolidation(
-            consolidation,
-            state,
-            judge=judge.name,
-            spend=verdict.spend,
-            reason=reason,
-            guard=verdict.guard,
-            canonical=canonical,
-            superseded=replaced if state == "merged" else (),
-        )
-    return Outcome(state=state, consolidation=consolidation, canonical=canonical, reason=reason)
+    store, consolidation = Store(connection), taken.claim.id
+    if taken.reservation:
+        settle(connection, taken.reservation, verdict.spend)
+    members = store.lock_memories([memory.id for memory in taken.members])
+    if not store.hold_consolidation(taken.claim):
+        return _overtaken(taken)
+    if _states(members) != _states(taken.members):
+        return _left(store, taken.claim, members, verdict)
+    canonical = lineage.merge(connection, consolidation, members, verdict, text, chunker, now=now)
+    replaced = sorted(({*verdict.same} if canonical else set()) | {*verdict.superseded})
+    state = "merged" if replaced else ("related" if judge.settles else "waiting")
+    store.settle_consolidation(
+        consolidation,
+        state,
+        judge=judge.name,
+        spend=verdict.spend,
+        reason=verdict.reason,
+        guard=verdict.guard,
+        canonical=canonical,
+        superseded=replaced,
+    )
+    return Outcome(state=state, consolidation=consolidation, canonical=canonical, reason=verdict.reason)
+
+
+def _left(store: Store, claim: Claim, members: Sequence[MemoryRecord], verdict: Verdict) -> Outcome:
+    """A member changed during the call: the new texts wait for a verdict of their own; not so where one is gone."""
+    active = [memory.id for memory in members if memory.is_active]
+    state = "waiting" if len(active) == len(members) else "failed"
+    reason = "a member changed while the cluster was judged"
+    store.postpone_consolidation(claim.id, state, wait=0, waits_for=None, reason=reason, spend=verdict.spend)
+    if state == "failed" and len(active) > 1:
+        store.compare_again(active)
+    return Outcome(state=state, consolidation=claim.id, reason=reason)
+
+
+def _overtaken(taken: _Taken) -> Outcome:
+    return Outcome(
+        state="skipped",
+        consolidation=taken.claim.id,
+        reason="a person or another worker has decided while the cluster was judged",
+    )
 
 
 def _states(memories: Sequence[MemoryRecord]) -> set[tuple[UUID, bool, str]]:
     return {(memory.id, memory.is_active, memory.content) for memory in memories}
-
-
-def _as_member(memory: MemoryRecord) -> Member:
-    return Member(id=memory.id, content=memory.content, source_type=memory.source_type, created_at=memory.created_at)

@@ -15,7 +15,8 @@ from afterrun.chunking import Chunker
 from afterrun.db import Connection
 from afterrun.errors import ConflictError, ModelMismatchError, NotFoundError
 from afterrun.models import Cluster, MemoryRecord, ModelSpec, NewMemory, Remembered, Verdict
-from afterrun.store import Store
+from afterrun.pieces import pieces_of
+from afterrun.store import Store, content_hash
 
 MAX_GENERATIONS: Final = 3
 """How often the result of a merge may itself be merged: chains of merges drift into memories of many topics."""
@@ -41,7 +42,7 @@ def write_memories(connection: Connection, memories: Sequence[NewMemory], chunke
     check_model(store, chunker.spec)
     written = store.put_memories(memories)
     pieces = {
-        row[0]: chunker.split(new.content)
+        row[0]: pieces_of(new, chunker)
         for row, new in zip(written, memories, strict=True)
         if row is not None and row[1]
     }
@@ -78,6 +79,7 @@ def merge(
             raise ConflictError(f"cluster {cluster} was merged before; its canonical memory is already there")
         canonical = written.id
         store.supersede([member.id for member in same], canonical)
+        store.inherit_seen([member.id for member in same], canonical)
     for older, newer in verdict.superseded.items():
         if older not in verdict.same:
             store.supersede([older], canonical if canonical and newer in verdict.same else newer)
@@ -89,22 +91,17 @@ def undo(connection: Connection, consolidation: UUID) -> Cluster:
 
     Raises:
         NotFoundError: there is no such consolidation.
-        ConflictError: it is not merged, or its canonical memory was merged again (undo that merge first).
+        ConflictError: it is not merged, or its canonical memory was forgotten, or merged again, or has taken the place
+            of others since (undo that merge first).
     """
     store = Store(connection)
-    cluster = store.lock_consolidation(consolidation)
-    if cluster is None:
-        raise NotFoundError(f"no consolidation has the id {consolidation}: see `afterrun consolidate --list`")
+    cluster = _locked(store, consolidation)
     if cluster.state != "merged":
         raise ConflictError(f"consolidation {consolidation} is {cluster.state}, not merged: there is nothing to undo")
     superseded = store.merged_away(consolidation)
     if cluster.canonical is not None:
-        canonical = store.lock_memories([cluster.canonical])
-        if canonical and canonical[0].superseded_by is not None:
-            raise ConflictError(
-                f"the memory that came of {consolidation} was merged again into {canonical[0].superseded_by}:"
-                " undo that merge first"
-            )
+        if objection := _objection(store, cluster.canonical, superseded):
+            raise ConflictError(f"the memory that came of {consolidation} {objection}")
         store.archive([cluster.canonical])
     replaced_by = [cluster.canonical] if cluster.canonical else []
     store.restore(superseded, [*replaced_by, *cluster.members])
@@ -112,9 +109,35 @@ def undo(connection: Connection, consolidation: UUID) -> Cluster:
     return replace(cluster, state="undone")
 
 
+def _locked(store: Store, consolidation: UUID) -> Cluster:
+    # The memories come first, as for whoever carries a verdict out: otherwise the two could wait for each other.
+    for found in store.consolidations(ids=[consolidation]):
+        store.lock_memories([*found.members, *([found.canonical] if found.canonical else [])])
+    cluster = store.lock_consolidation(consolidation)
+    if cluster is None:
+        raise NotFoundError(f"no consolidation has the id {consolidation}: see `afterrun consolidate --list`")
+    return cluster
+
+
+def _objection(store: Store, canonical: UUID, superseded: Sequence[UUID]) -> str | None:
+    """Why a canonical memory cannot give way to what it was made of, if it cannot."""
+    for memory in store.lock_memories([canonical]):
+        if memory.archived:
+            return "was forgotten, and what it was made of with it: there is nothing to undo"
+        if memory.superseded_by is not None:
+            return f"was merged again into {memory.superseded_by}: undo that merge first"
+    if {memory.id for memory in store.superseded_by(canonical)} - set(superseded):
+        return "has taken the place of others since, which would be lost: undo that merge first, see `afterrun history`"
+    return None
+
+
 def generation(memory: MemoryRecord) -> int:
     """How many merges lie behind a memory: 0 for an original."""
-    value = memory.metadata.get("generation", 0)
+    return generations(memory.metadata.get("generation"))
+
+
+def generations(value: object) -> int:
+    """The same, of what stands in a memory's metadata under `generation`."""
     return value if isinstance(value, int) else 0
 
 
@@ -130,7 +153,7 @@ def _canonical(store: Store, cluster: UUID, members: Sequence[MemoryRecord], wor
     metadata |= {
         "consolidated_from": [str(member.id) for member in by_age],
         "consolidated_at": now.isoformat(),
-        "generation": max(generation(member) for member in members) + 1,
+        "generation": _generation(members, wording),
         "first_created_at": by_age[0].created_at.isoformat(),
     }
     return NewMemory(
@@ -146,6 +169,12 @@ def _canonical(store: Store, cluster: UUID, members: Sequence[MemoryRecord], wor
         source_key=f"consolidation:{cluster}",
         created_at=newest.created_at,
     )
+
+
+def _generation(members: Sequence[MemoryRecord], wording: str) -> int:
+    # Nothing drifts where all say the same word for word: a run that is repeated every day ends no chain.
+    drifted = {content_hash(text) for text in (wording, *(member.content for member in members))}
+    return max(map(generation, members)) + (len(drifted) > 1)
 
 
 def _union_of_tags(members: Sequence[MemoryRecord]) -> list[str]:

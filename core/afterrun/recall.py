@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from afterrun.block import CUT, prompt_block
 from afterrun.db import Database, recorded_plans
 from afterrun.embed import Embedder
 from afterrun.errors import InputError
@@ -77,8 +78,12 @@ def search_plans(
 ) -> list[str]:
     """How Postgres runs this search: a text for each statement, see `db.recorded_plans`. Raises as `search`."""
     ask = _prepared(query, embedder, where or SearchFilter(), limit, min_results, now())
-    with database.transaction() as connection, recorded_plans(connection) as plans:
-        ask(Store(connection))
+    with database.transaction() as connection:
+        store = Store(connection)
+        if embedder is not None:
+            check_model(store, embedder.spec)
+        with recorded_plans(connection) as plans:
+            ask(store)
     return plans
 
 
@@ -101,6 +106,7 @@ def recall(
     hit left out, then the best of what the filters excluded. Raises as `search`.
     """
     where = where or SearchFilter()
+    _check_whole(min_results=min_results, token_budget=token_budget)
     if token_budget < 1:
         raise InputError(f"token_budget is {token_budget}: it must be at least 1")
     found = search(
@@ -113,7 +119,7 @@ def recall(
         now=now,
     )
     hits, withheld = pack(found, tokens, min_results=min_results, token_budget=token_budget)
-    if explain and where != (soft := SearchFilter(project=where.project)):
+    if explain and where != (soft := SearchFilter(project=where.project, projects=where.projects)):
         withheld += _filtered_out(search(database, query, embedder, soft, min_results=0, now=now), where)
     return Recall(
         query=query,
@@ -163,16 +169,8 @@ def cut_to(hit: Hit, tokens: TokenCounter, most: int) -> Hit:
     while count > most:
         content = content[: max(1, min(len(content) * most // count, len(content) - 1))]
         count = tokens.count(content)
-    shortened = (content.rsplit(maxsplit=1)[0] if " " in content else content).rstrip() + " …"
+    shortened = (content.rsplit(maxsplit=1)[0] if " " in content else content).rstrip() + CUT
     return replace(hit, content=shortened, tokens=tokens.count(shortened), truncated=True)
-
-
-def prompt_block(hits: Iterable[Hit]) -> str:
-    """The hits as text for a prompt: one numbered entry each, with its project, type and day."""
-    return "\n".join(
-        f"[{number}] ({hit.project}, {hit.source_type}, {hit.created_at.astimezone(UTC):%Y-%m-%d}) {hit.content}"
-        for number, hit in enumerate(hits, 1)
-    )
 
 
 def _prepared(
@@ -208,9 +206,7 @@ def _failed(hit: Hit, where: SearchFilter) -> list[str]:
 def _check(query: str, where: SearchFilter, limit: int, min_results: int) -> None:
     if not isinstance(query, str):
         raise InputError(f"a query is a string, not {type(query).__name__}")
-    for name, number in (("limit", limit), ("min_results", min_results)):
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise InputError(f"{name} is a whole number, not {type(number).__name__}")
+    _check_whole(limit=limit, min_results=min_results)
     if where.project is not None and not isinstance(where.project, str):
         raise InputError(f"project is a string, not {type(where.project).__name__}")
     for collection in where.collections or ():
@@ -220,8 +216,16 @@ def _check(query: str, where: SearchFilter, limit: int, min_results: int) -> Non
         raise InputError(f"limit is {limit}: use 1 to {MAX_RESULTS}")
     if not 0 <= min_results <= MAX_RESULTS:
         raise InputError(f"min_results is {min_results}: use 0 to {MAX_RESULTS}")
+    if not isinstance(where.only_project, bool):
+        raise InputError(f"only_project is true or false, not {type(where.only_project).__name__}")
     if where.only_project and not where.project:
         raise InputError("only_project needs a project")
+
+
+def _check_whole(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise InputError(f"{name} is a whole number, not {type(number).__name__}")
 
 
 def _doubles(hits: list[Hit]) -> dict[int, int]:

@@ -60,6 +60,7 @@ def sweep(
         except RunStoreError as error:
             log.warning("the sweep cannot read %s: %s", path, error)
             unreachable.append(path)
+    consolidate.drop_stale(database)
     clusters = consolidate.waiting(database, judge_name)
     with database.transaction() as connection:
         store_of_memories = Store(connection)

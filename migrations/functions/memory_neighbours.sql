@@ -1,53 +1,64 @@
--- How alike two memories are in all they say: every chunk of each has a counterpart in the other at least this similar.
-CREATE OR REPLACE FUNCTION memory_similarity(one uuid, other uuid, vector_model text) RETURNS double precision
-LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    WITH pairs AS (
-        SELECT a.ordinal AS a, b.ordinal AS b, 1 - (a.embedding <=> b.embedding) AS similarity
-        FROM chunks a
-        JOIN chunks b ON b.memory_id = other AND b.model = vector_model AND b.embedding IS NOT NULL
-        WHERE a.memory_id = one AND a.model = vector_model AND a.embedding IS NOT NULL
-    )
-    SELECT least(
-        (SELECT min(best) FROM (SELECT max(similarity) AS best FROM pairs GROUP BY a) AS of_one),
-        (SELECT min(best) FROM (SELECT max(similarity) AS best FROM pairs GROUP BY b) AS of_other))
-$$;
+DROP FUNCTION IF EXISTS memory_neighbours(uuid, text, double precision, integer);
+DROP FUNCTION IF EXISTS memory_similarity(uuid, uuid, text);
 
--- The active memories of the same project and collection that are at least `at_least` similar to `of_memory`, nearest first.
--- Found through the model's HNSW index by the memory's first chunk, then compared whole.
-CREATE OR REPLACE FUNCTION memory_neighbours(of_memory uuid, vector_model text, at_least double precision, most integer)
-RETURNS TABLE (id uuid, similarity double precision)
+-- Pieces of active memories of the same project and collection that are at least `at_least` similar to a piece of one of
+-- `of_memories`, through the model's HNSW index; at most about `most` for each of a memory's first `pieces` pieces.
+--
+-- First every piece asks for its nearest ones in all projects: one scan without a filter, which costs the same however small
+-- the project is. Only where the list ends before the likeness does, so that others may have crowded out neighbours of the
+-- own project, is it asked again within the project.
+CREATE OR REPLACE FUNCTION memory_neighbours(
+    of_memories uuid[], vector_model text, at_least double precision, most integer, pieces integer
+) RETURNS TABLE (memory uuid, neighbour uuid, similarity double precision)
 LANGUAGE plpgsql STABLE
 SET hnsw.iterative_scan = 'strict_order'
+SET hnsw.ef_search = 40
 SET jit = off
 AS $$
 DECLARE
-    first chunks;
-    dimension integer;
-BEGIN
-    SELECT * INTO first FROM chunks c
-    WHERE c.memory_id = of_memory AND c.model = vector_model AND c.embedding IS NOT NULL ORDER BY c.ordinal LIMIT 1;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    dimension := vector_dims(first.embedding);
-    RETURN QUERY EXECUTE format(
+    dimension integer := (SELECT m.dimension FROM embedding_models m WHERE m.id = vector_model);
+    nearest text := format(
         $near$
-        WITH near AS MATERIALIZED (
-            SELECT c.memory_id, c.embedding::halfvec(%2$s) <=> $1::halfvec(%2$s) AS distance
-            FROM chunks c
-            WHERE c.model = %1$L AND c.is_active AND c.embedding IS NOT NULL AND c.project = $2 AND c.collection = $3
-            ORDER BY c.embedding::halfvec(%2$s) <=> $1::halfvec(%2$s)
-            LIMIT $5 + 1
-        )
-        SELECT alike.memory_id, alike.similarity
-        FROM (
-            SELECT DISTINCT near.memory_id, memory_similarity($4, near.memory_id, %1$L) AS similarity
-            FROM near WHERE near.memory_id <> $4 AND near.distance <= 1 - $6
-        ) AS alike
-        WHERE alike.similarity >= $6
-        ORDER BY alike.similarity DESC, alike.memory_id
+        SELECT c.memory_id, c.project, c.collection, 1 - (c.embedding::halfvec(%2$s) <=> $1::halfvec(%2$s)) AS similarity
+        FROM chunks c
+        WHERE c.model = %1$L AND c.is_active AND c.embedding IS NOT NULL /* scope */
+        ORDER BY c.embedding::halfvec(%2$s) <=> $1::halfvec(%2$s)
+        LIMIT 40
         $near$,
-        vector_model, dimension)
-    USING first.embedding, first.project, first.collection, of_memory, most, at_least;
+        vector_model, dimension);
+    own_project text := replace(nearest, '/* scope */', 'AND c.project = $2 AND c.collection = $3');
+    piece record;
+BEGIN
+    FOR piece IN EXECUTE format(
+        $all$
+        SELECT s.memory_id, s.project, s.collection, s.embedding, found.*
+        FROM chunks s
+        CROSS JOIN LATERAL (
+            SELECT
+                array_agg(near.memory_id) FILTER (WHERE near.usable) AS ids,
+                array_agg(near.similarity) FILTER (WHERE near.usable) AS similarities,
+                count(*) = 40 AND min(near.similarity) >= $2 AS crowded
+            FROM (
+                SELECT
+                    n.*,
+                    n.similarity >= $2 AND n.memory_id <> s.memory_id
+                    AND n.project = s.project AND n.collection = s.collection AS usable
+                FROM (%1$s) n
+            ) near
+        ) found
+        WHERE s.memory_id = ANY ($1) AND s.model = %2$L AND s.ordinal < $3 AND s.embedding IS NOT NULL
+        $all$,
+        replace(nearest, '$1', 's.embedding'), vector_model)
+    USING of_memories, at_least, pieces
+    LOOP
+        IF piece.crowded AND coalesce(cardinality(piece.ids), 0) < most THEN
+            RETURN QUERY EXECUTE
+                'SELECT $4, n.memory_id, n.similarity FROM (' || own_project || ') n'
+                ' WHERE n.similarity >= $5 AND n.memory_id <> $4'
+            USING piece.embedding, piece.project, piece.collection, piece.memory_id, at_least;
+        ELSE
+            RETURN QUERY SELECT piece.memory_id, u.id, u.likeness FROM unnest(piece.ids, piece.similarities) AS u (id, likeness);
+        END IF;
+    END LOOP;
 END
 $$;

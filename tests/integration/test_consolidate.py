@@ -14,14 +14,13 @@ from afterrun.client import Memory
 from afterrun.errors import (
     ConflictError,
     InputError,
-    JudgeError,
-    JudgeRejectedError,
-    JudgeUnavailableError,
+    LanguageModelError,
+    LanguageModelRejectedError,
+    LanguageModelUnavailableError,
     NotFoundError,
 )
 from afterrun.judge import Similarity
 from afterrun.models import Member, Spend, Verdict
-from afterrun.testing import HashEmbedder
 from afterrun.vectors import embed_pending
 
 NOW = datetime.now(UTC)
@@ -40,6 +39,9 @@ class ScriptedJudge:
     def judge(self, members: Sequence[Member], similarity: Similarity | None = None) -> Verdict:
         self.calls += 1
         return self._answer(members)
+
+    def most_tokens(self, members: Sequence[Member]) -> int:
+        return 1000
 
 
 def all_the_same(members: Sequence[Member]) -> Verdict:
@@ -90,6 +92,18 @@ def test_a_merge_keeps_type_tags_age_and_lineage_and_deletes_nothing(memory: Mem
         assert judged.status().spend == Spend(calls=1, input_tokens=100, output_tokens=20)
 
 
+def test_a_merge_keeps_the_metadata_of_all_members_and_of_the_newest_where_they_differ(memory: Memory) -> None:
+    (older,) = remembered(memory, PARAPHRASES[:1], metadata={"ticket": 1, "host": "a"}, category="db")
+    newer = memory.remember(PARAPHRASES[1], metadata={"host": "b"}, created_at=NOW, session="s").id
+    with with_judge(memory, ScriptedJudge(all_the_same)) as judged:
+        outcome = judged.consolidate(older, newer)
+        assert outcome.canonical is not None
+        (canonical,) = judged.get(outcome.canonical)
+    assert (canonical.metadata["ticket"], canonical.metadata["host"]) == (1, "b")
+    assert (canonical.category, canonical.session, canonical.created_at) == ("db", "s", NOW)
+    assert canonical.metadata["first_created_at"] == memory.get(older)[0].created_at.isoformat()
+
+
 def test_undo_restores_the_originals_and_the_same_cluster_is_not_proposed_again(memory: Memory) -> None:
     ids = remembered(memory, PARAPHRASES)
     judge = ScriptedJudge(all_the_same)
@@ -134,11 +148,11 @@ def test_the_newer_of_two_contradicting_memories_supersedes_the_older(memory: Me
 
 @pytest.mark.parametrize(
     ("error", "state"),
-    [(JudgeError("nonsense"), "waiting"), (JudgeUnavailableError("busy", retry_after=90), "waiting")],
+    [(LanguageModelError("nonsense"), "waiting"), (LanguageModelUnavailableError("busy", retry_after=90), "waiting")],
     ids=["invalid", "unavailable"],
 )
 def test_a_judge_that_fails_changes_nothing_and_the_cluster_waits(
-    memory: Memory, error: JudgeError, state: str
+    memory: Memory, error: LanguageModelError, state: str
 ) -> None:
     ids = remembered(memory, PARAPHRASES)
 
@@ -157,13 +171,13 @@ def test_a_rejected_key_is_an_error_and_an_invalid_answer_ends_as_failed(memory:
     ids = remembered(memory, PARAPHRASES)
 
     def refuse(members: Sequence[Member]) -> Verdict:
-        raise JudgeRejectedError("bad key")
+        raise LanguageModelRejectedError("bad key")
 
-    with with_judge(memory, ScriptedJudge(refuse)) as judged, pytest.raises(JudgeRejectedError):
+    with with_judge(memory, ScriptedJudge(refuse)) as judged, pytest.raises(LanguageModelRejectedError):
         judged.consolidate(*ids)
 
     def nonsense(members: Sequence[Member]) -> Verdict:
-        raise JudgeError("nonsense")
+        raise LanguageModelError("nonsense")
 
     with with_judge(memory, ScriptedJudge(nonsense)) as judged:
         states = []
@@ -238,8 +252,6 @@ def test_a_cluster_needs_two_active_memories_of_one_scope(memory: Memory) -> Non
 
 
 def test_merges_of_merges_end(memory: Memory) -> None:
-    embedder = memory.embedder
-    assert isinstance(embedder, HashEmbedder)
     with with_judge(memory, ScriptedJudge(all_the_same)) as judged:
         current = remembered(memory, ["alpha beta gamma delta"])[0]
         for generation in range(3):

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import socket
+import time
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from messages_api import HANGS, MessagesApi, Reply, Step, answer, error, merge_all, message, relate_all, verdict
+from messages_api import (
+    HANGS,
+    TRICKLES,
+    MessagesApi,
+    Reply,
+    Step,
+    answer,
+    error,
+    merge_all,
+    message,
+    relate_all,
+    verdict,
+)
 
-from afterrun.errors import JudgeError, JudgeRejectedError, JudgeUnavailableError, Spend
+from afterrun.errors import LanguageModelError, LanguageModelRejectedError, LanguageModelUnavailableError, Spend
 from afterrun.judge import DeterministicJudge, HaikuJudge, choose_judge
 from afterrun.models import Member, Verdict
 from afterrun.settings import load
@@ -90,10 +103,10 @@ def test_related_memories_are_left_alone() -> None:
     ],
 )
 def test_an_answer_that_does_not_hold_together_is_refused_and_still_counted(broken: object) -> None:
-    with pytest.raises(JudgeError, match="cannot be used") as caught:
+    with pytest.raises(LanguageModelError, match="cannot be used") as caught:
         judged(verdict(broken))
     assert caught.value.spend == Spend(calls=1, input_tokens=100, output_tokens=20)
-    assert not isinstance(caught.value, JudgeUnavailableError | JudgeRejectedError)
+    assert not isinstance(caught.value, LanguageModelUnavailableError | LanguageModelRejectedError)
 
 
 @pytest.mark.parametrize(
@@ -101,39 +114,47 @@ def test_an_answer_that_does_not_hold_together_is_refused_and_still_counted(brok
     [
         (verdict(answer(same=[1, 2], wording="cut"), stop_reason="max_tokens"), "cut off"),
         (message([], stop_reason="refusal"), "refusal"),
-        (message([{"type": "text", "text": "They are the same."}], stop_reason="end_turn"), "without a verdict"),
-        (message([], stop_reason=None), "without a verdict"),
-        (message([]), "no verdict"),
-        (message(None), "no verdict"),
-        (message([{"type": "tool_use", "id": "t", "name": "other", "input": answer()}]), "no verdict"),
+        (message([{"type": "text", "text": "They are the same."}], stop_reason="end_turn"), "without a call"),
+        (message([], stop_reason=None), "without a call"),
+        (message([]), "no call"),
+        (message(None), "no call"),
+        (message([{"type": "tool_use", "id": "t", "name": "other", "input": answer()}]), "no call"),
     ],
 )
 def test_a_truncated_refused_or_empty_answer_is_an_error_with_its_spend(reply: Reply, words: str) -> None:
-    with pytest.raises(JudgeError, match=words) as caught:
+    with pytest.raises(LanguageModelError, match=words) as caught:
         judged(reply)
     assert caught.value.spend.calls == 1
     assert caught.value.spend.output_tokens == 20
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>gateway</html>", b"[]", b"\xff\xfe"])
+@pytest.mark.parametrize("body", [b"", b"<html>gateway</html>", b"[]", b"\xff\xfe", b"[" * 200_000])
 def test_an_answer_that_is_no_message_is_an_error(body: bytes) -> None:
-    with pytest.raises(JudgeError, match="something else than a message"):
+    with pytest.raises(LanguageModelError, match="something else than a message"):
         judged(Reply(body=body))
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413])
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
 def test_a_refused_client_stops_at_once_with_a_clear_error_without_the_key(status: int) -> None:
     with MessagesApi(error(status, "authentication_error", f"invalid x-api-key {KEY}")) as api:
-        with pytest.raises(JudgeRejectedError, match=str(status)) as caught:
+        with pytest.raises(LanguageModelRejectedError, match=str(status)) as caught:
             HaikuJudge(api_key=KEY, base_url=api.url).judge(PAIR)
         assert len(api.requests) == 1
     assert KEY not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.parametrize("status", [413, 422])
+def test_texts_that_are_refused_are_not_the_clients_fault_and_count_as_a_call(status: int) -> None:
+    with pytest.raises(LanguageModelError, match=f"refuses these texts.*{status}") as caught:
+        judged(error(status))
+    assert not isinstance(caught.value, LanguageModelUnavailableError | LanguageModelRejectedError)
+    assert caught.value.spend.calls == 1
+
+
 def test_a_rate_limit_says_how_long_to_wait_and_is_not_retried_here() -> None:
     with MessagesApi(error(429, "rate_limit_error", **{"retry-after": "7"})) as api:
-        with pytest.raises(JudgeUnavailableError, match="429") as caught:
+        with pytest.raises(LanguageModelUnavailableError, match="429") as caught:
             HaikuJudge(api_key=KEY, base_url=api.url).judge(PAIR)
         assert len(api.requests) == 1
     assert caught.value.retry_after == 7.0
@@ -141,26 +162,58 @@ def test_a_rate_limit_says_how_long_to_wait_and_is_not_retried_here() -> None:
 
 @pytest.mark.parametrize("header", ["soon", "nan", "-3", "Wed, 21 Oct 2026 07:28:00 GMT"])
 def test_a_useless_retry_after_is_left_out(header: str) -> None:
-    with pytest.raises(JudgeUnavailableError) as caught:
+    with pytest.raises(LanguageModelUnavailableError) as caught:
         judged(error(529, "overloaded_error", **{"retry-after": header}))
     assert caught.value.retry_after is None
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 529])
 def test_a_failing_or_overloaded_service_is_worth_another_try(status: int) -> None:
-    with pytest.raises(JudgeUnavailableError, match=str(status)):
+    with pytest.raises(LanguageModelUnavailableError, match=str(status)):
         judged(error(status))
 
 
 def test_a_service_that_never_answers_is_given_up_after_the_timeout() -> None:
-    with pytest.raises(JudgeUnavailableError, match="in time"):
+    with pytest.raises(LanguageModelUnavailableError, match="in time"):
         judged(HANGS, timeout=0.3)
+
+
+def test_an_answer_that_comes_a_byte_at_a_time_is_given_up_after_the_timeout() -> None:
+    started = time.monotonic()
+    with pytest.raises(LanguageModelUnavailableError, match="in time"):
+        judged(TRICKLES, timeout=0.5)
+    assert time.monotonic() - started < 5
+
+
+def test_texts_and_key_do_not_follow_a_redirect() -> None:
+    with MessagesApi(relate_all) as elsewhere:
+        moved = Reply(status=307, body={}, headers={"location": f"{elsewhere.url}/v1/messages"})
+        with pytest.raises(LanguageModelRejectedError, match="ANTHROPIC_BASE_URL"):
+            judged(moved)
+        assert elsewhere.requests == []
+
+
+def test_what_postgres_cannot_hold_is_cleaned_out_of_an_answer() -> None:
+    texts = answer(same=[1, 2], wording="Port\0 5432, 5433, nginx \ud800", reason="one\0 fact")
+    decided, _ = judged(verdict(texts))
+    assert decided.wording == "Port 5432, 5433, nginx \ufffd"
+    assert decided.reason == "one fact"
+    with pytest.raises(LanguageModelUnavailableError, match="type") as caught:
+        judged(error(500, "type\0" + "x" * 10_000))
+    assert "\0" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_count_of_tokens_that_no_model_takes_is_not_believed() -> None:
+    call = {"type": "tool_use", "id": "t", "name": "record_verdict", "input": answer(related=[1, 2])}
+    decided, _ = judged(message([call], input_tokens=10**30, output_tokens=-1))
+    assert decided.spend == Spend(calls=1, input_tokens=100_000_000, output_tokens=0)
 
 
 def test_a_service_that_cannot_be_reached_is_worth_another_try() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(JudgeUnavailableError, match="cannot be reached"):
+    with pytest.raises(LanguageModelUnavailableError, match="cannot be reached"):
         HaikuJudge(api_key=KEY, base_url=f"http://127.0.0.1:{port}", timeout=5).judge(PAIR)
 
 
@@ -177,7 +230,7 @@ def test_a_memory_that_gives_orders_stays_data() -> None:
 
 
 def test_a_model_that_obeyed_a_memory_and_named_others_is_refused() -> None:
-    with pytest.raises(JudgeError, match="not in the cluster"):
+    with pytest.raises(LanguageModelError, match="not in the cluster"):
         judged(verdict(answer(same=[1, 2, 99], wording="obeyed")))
 
 

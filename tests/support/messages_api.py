@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -35,20 +36,27 @@ class Request:
         return body
 
     @property
+    def document(self) -> dict[str, Any]:
+        """The JSON object of the user's turn."""
+        document: dict[str, Any] = json.loads(self.body["messages"][0]["content"])
+        return document
+
+    @property
     def memories(self) -> list[dict[str, Any]]:
         """The numbered memories of the user's turn."""
-        memories: list[dict[str, Any]] = json.loads(self.body["messages"][0]["content"])["memories"]
+        memories: list[dict[str, Any]] = self.document["memories"]
         return memories
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """An HTTP answer; `body` is sent as JSON unless it is bytes. `hangs` never answers."""
+    """An HTTP answer; `body` is sent as JSON unless it is bytes. `hangs` never answers, `trickles` never ends."""
 
     status: int = 200
     body: object = None
     headers: Mapping[str, str] = field(default_factory=dict)
     hangs: bool = False
+    trickles: bool = False
 
 
 Step = Reply | Callable[[Request], Reply]
@@ -69,7 +77,12 @@ def message(
 
 def verdict(answer: object, *, stop_reason: str = "tool_use") -> Reply:
     """A message that calls the verdict's tool with `answer`."""
-    call = {"type": "tool_use", "id": "toolu_test", "name": "record_verdict", "input": answer}
+    return call_of("record_verdict", answer, stop_reason=stop_reason)
+
+
+def call_of(tool: str, fields: object, *, stop_reason: str = "tool_use") -> Reply:
+    """A message that calls `tool` with `fields`."""
+    call = {"type": "tool_use", "id": "toolu_test", "name": tool, "input": fields}
     return message([call], stop_reason=stop_reason)
 
 
@@ -104,6 +117,7 @@ def error(status: int, kind: str = "api_error", text: str = "scripted", **header
 
 
 HANGS = Reply(hangs=True)
+TRICKLES = Reply(trickles=True)
 
 
 class MessagesApi:
@@ -141,6 +155,10 @@ class MessagesApi:
         """Wait until the server closes."""
         self._closing.wait(_LONGEST_HANG)
 
+    def is_closing(self, seconds: float) -> bool:
+        """Whether the server closes within a time."""
+        return self._closing.wait(seconds)
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         api = self
 
@@ -151,6 +169,8 @@ class MessagesApi:
                 reply = api.take(Request(path=self.path, headers=headers, raw=raw))
                 if reply.hangs:
                     api.hang()
+                elif reply.trickles:
+                    self._trickle()
                 else:
                     self._send(reply)
 
@@ -162,6 +182,14 @@ class MessagesApi:
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def _trickle(self) -> None:
+                self.send_response(200)
+                self.send_header("content-length", "1000000")
+                self.end_headers()
+                with suppress(OSError):
+                    while not api.is_closing(0.05):
+                        self.wfile.write(b" ")
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class names it)
                 """Say nothing: the test reads `requests`."""

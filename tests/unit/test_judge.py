@@ -58,6 +58,36 @@ Use TLS 1.2 or higher. || Use TLS 1.2 or lower.
 The budget is $500. || The budget is €500.
 The budget is 500k. || The budget is 500.
 The discount is 5%. || The discount is 5 EUR.
+The build takes 20 minutes. || The build took 20 minutes before the cache.
+The index is rebuilt twice a day. || The index is rebuilt once a day.
+The parser accepts JSON and YAML. || The parser accepts JSON or YAML.
+The feature is on by default. || The feature is off by default.
+The database has 12 tables. || The database has 12 dozen tables.
+We have 2.5 million users. || We have 2.5 users.
+The job is disabled in staging and enabled in production. || The job is enabled in staging and disabled in production.
+GET is cached; POST isn't. || POST is cached; GET isn't.
+The cache is enabled, the queue isn't || The queue is enabled, the cache isn't
+Rotate keys every 90 days. || Rotate keys every other 90 days.
+The page is cached for 5 minutes. || The page is cached in 5 minutes.
+The page is cached for 5 minutes. || The page is cached every 5 minutes.
+We moved off Heroku. || We moved to Heroku.
+Scale out when the CPU is busy. || Scale in when the CPU is busy.
+The fix landed in v2.3. || The fix landed before v2.3.
+The team meets under the bridge. || The team meets over the bridge.
+Logs are kept during the trial. || Logs are kept after the trial.
+Use the cache because tests are slow. || Use the cache when tests are slow.
+We decided against Bazel. || We decided for Bazel.
+Metrics are sent by Prometheus. || Metrics are sent to Prometheus.
+Send invoices to her. || Send invoices to him.
+My editor is vim. || Your editor is vim.
+Our API uses keys. || Their API uses keys.
+A third of the pods restart. || Two thirds of the pods restart.
+The mode is 0644. || The mode is 644.
+You don't have to rotate keys. || You must not rotate keys.
+You don't need to rotate keys. || You need to rotate keys.
+The cache is said to be enabled. || The cache is enabled.
+Little memory is used. || A little memory is used.
+Empty lists are returned as null. || Empty lists are returned as [].
 Set MAX_RETRIES to 3. || Set MIN_RETRIES to 3.
 Set DEBUG=true. || Set DEBUG=false.
 Set debug to true. || Set debug to false.

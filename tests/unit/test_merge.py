@@ -51,6 +51,10 @@ def test_lines_stay_lines() -> None:
     assert merged("- red\n- blue", "Colours:\n- red") == "Colours:\n- red\n- blue"
 
 
+def test_a_word_that_another_text_has_only_within_code_is_kept() -> None:
+    assert merged("cache", "`x cache `x") == "`x cache `x\ncache"
+
+
 def test_nothing_gives_nothing() -> None:
     assert DeterministicMerger().merge([]) == ""
     assert merged("", "Here.") == "Here."
@@ -137,3 +141,18 @@ def test_a_proposed_wording_that_loses_a_number_a_path_or_a_name_is_not_taken() 
 def test_without_a_proposal_the_merger_words() -> None:
     assert wording(members("It is old.", "It is green."), None) == "It is green. It is old."
     assert wording(members("It is old.", "It is green."), "  ") == "It is green. It is old."
+
+
+def test_a_text_that_says_it_all_stands_as_it_is_also_when_it_is_older() -> None:
+    full = "It listens on port 80, behind nginx. It is written in Go."
+    assert merged(full, "It listens on port 80.") == full
+    assert merged(full, "It is written in Go. It listens on port 80, behind nginx.") != full
+
+
+def test_a_fact_that_is_merged_with_its_parts_again_and_again_keeps_its_length() -> None:
+    first = merged("It listens on port 80, behind nginx.", "It is written in Go.")
+    text = first
+    for part in ("It is written in Go.", "It listens on port 80.", "Behind nginx, it listens on port 80.") * 3:
+        text = merged(text, part)
+        assert len(text) <= len(first)
+    assert text == first

@@ -1,7 +1,7 @@
 """What the language model is asked for, and whether its answer may be believed.
 
 The answer is plain JSON from outside. It becomes a `Verdict` only if every part of it holds; otherwise
-`JudgeError` says which part does not, without quoting the answer.
+`LanguageModelError` says which part does not, without quoting the answer.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 from uuid import UUID
 
-from afterrun.errors import JudgeError
+from afterrun.errors import LanguageModelError
 from afterrun.models import Member, Spend, Verdict
+from afterrun.redact import scrub
 
 TOOL: Final = "record_verdict"
 WORDING_SLACK: Final = 200
@@ -54,12 +55,12 @@ def verdict(answer: object, members: Sequence[Member], *, judge: str, spend: Spe
     """The verdict that `answer` gives on `members`, which it names by their numbers from 1.
 
     Raises:
-        JudgeError: a part of the answer is missing, malformed, names no member, or contradicts another part.
+        LanguageModelError: a part of the answer is missing, malformed, names no member, or contradicts another part.
     """
     try:
         return _verdict(answer, members, judge, spend)
     except ValueError as error:
-        raise JudgeError(f"the language model's answer cannot be used: {error}", spend=spend) from None
+        raise LanguageModelError(f"the language model's answer cannot be used: {error}", spend=spend) from None
 
 
 def _verdict(answer: object, members: Sequence[Member], judge: str, spend: Spend) -> Verdict:
@@ -126,17 +127,18 @@ def _wording(value: object, same: Sequence[Member]) -> str | None:
         raise ValueError("wording is no text")
     if not same:
         return None
-    if not value.strip():
+    wording = scrub(value).strip()
+    if not wording:
         raise ValueError("wording is empty")
-    if len(value) > sum(len(member.content) for member in same) + WORDING_SLACK:
+    if len(wording) > sum(len(member.content) for member in same) + WORDING_SLACK:
         raise ValueError("wording is longer than the memories that it merges")
-    return value.strip()
+    return wording
 
 
 def _text(value: object, name: str) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not (text := scrub(value).strip()):
         raise ValueError(f"{name} is empty or no text")
-    return value.strip()
+    return text
 
 
 def _object(value: object, name: str, keys: tuple[str, ...]) -> Mapping[str, object]:

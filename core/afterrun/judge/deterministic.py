@@ -37,8 +37,11 @@ class Judge(Protocol):
         """Decide which members state the same fact and which are superseded; members in neither stay as they are.
 
         Raises:
-            JudgeError: there is no usable decision; nothing may be changed.
+            LanguageModelError: there is no usable decision; nothing may be changed.
         """
+
+    def most_tokens(self, members: Sequence[Member]) -> int:
+        """The tokens of a language model that `judge` takes at most; 0 where it asks none."""
 
 
 class DeterministicJudge:
@@ -59,6 +62,10 @@ class DeterministicJudge:
             reason = f"{len(chosen)} of {len(ordered)} say the same" + (f"; {_explained(first)}" if first else "")
             return Verdict(same=tuple(ordered[at].id for at in chosen), reason=reason, judge=self.name)
         return Verdict(reason=_explained(first), guard=first.guard if first else None, judge=self.name)
+
+    def most_tokens(self, members: Sequence[Member]) -> int:
+        """None: the rules ask nobody."""
+        return 0
 
 
 def newest_first(members: Sequence[Member]) -> list[Member]:

@@ -70,7 +70,8 @@ def _language(pair: Pair) -> str | None:
 
 def _numbers(pair: Pair) -> str | None:
     only_a, only_b = pair.alignment.quantities
-    if only_a and only_b:
+    fractions = lexicon.FRACTIONS & {item.surface for item in (*pair.a.items, *pair.b.items)}
+    if (only_a and only_b) or (fractions and only_a | only_b):
         return against(only_a, only_b)
     extra, other = (only_a, pair.b) if only_a else (only_b, pair.a)
     taken = {_dimension(key) for key in other.keys_of("quantity")}
@@ -92,7 +93,7 @@ def _comparison(pair: Pair) -> str | None:
 
 
 def _negation(pair: Pair) -> str | None:
-    return _differ(pair.a.negated, pair.b.negated)
+    return _differ(pair.a.negated, pair.b.negated) or order.changed_denial(pair.a, pair.b)
 
 
 def _quantifiers(pair: Pair) -> str | None:
@@ -100,9 +101,16 @@ def _quantifiers(pair: Pair) -> str | None:
     if a != b and not (a | b) <= {"all"}:
         return _differ(a, b)
     counted = pair.alignment.quantities[0 if b else 1] if a != b else frozenset()
+    if a != b:
+        counted |= order.spans(pair.a if b else pair.b)
     if counted:
         return f"'all' against {some(counted)}"
     return _differ(pair.a.heads.get("only", frozenset()), pair.b.heads.get("only", frozenset()))
+
+
+def _alternatives(pair: Pair) -> str | None:
+    a, b = pair.a.conjunctions, pair.b.conjunctions
+    return against(a - b, b - a) if a - b and b - a else None
 
 
 def _modality(pair: Pair) -> str | None:
@@ -114,7 +122,9 @@ def _modality(pair: Pair) -> str | None:
 
 def _tense(pair: Pair) -> str | None:
     a, b = pair.a.tenses, pair.b.tenses
-    return against(a, b) if a and b and not a & b else None
+    if a and b and not a & b:
+        return against(a, b)
+    return order.former(pair.a, pair.b) or order.former(pair.b, pair.a)
 
 
 def _revision(pair: Pair) -> str | None:
@@ -150,6 +160,11 @@ def _units(pair: Pair) -> str | None:
 def _entities(pair: Pair) -> str | None:
     only_a, only_b = pair.alignment.names
     return against(only_a, only_b) if only_a and only_b else None
+
+
+def _persons(pair: Pair) -> str | None:
+    a, b = pair.a.persons, pair.b.persons
+    return against(a - b, b - a) if a - b and b - a else None
 
 
 def _direction(pair: Pair) -> str | None:
@@ -197,10 +212,12 @@ GUARDS: Final[dict[str, Guard]] = {
     "comparison": _comparison,
     "negation": _negation,
     "quantifiers": _quantifiers,
+    "alternatives": _alternatives,
     "modality": _modality,
     "opposites": _opposites,
     "environment": _environment,
     "entities": _entities,
+    "persons": _persons,
     "tense": _tense,
     "direction": _direction,
     "content": _content,

@@ -5,14 +5,17 @@ Each function returns what changed, in words, or None. Swapped roles cost no wor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations
+from collections.abc import Iterable, Mapping
+from itertools import combinations, permutations
 from typing import Final
 
 from afterrun.reading import Item, Reading, lexicon
 
 _VOICE: Final = frozenset({"by", "in"})
 """Prepositions of the one who acts, and of the one who holds, once the verb is turned round."""
+
+
+_SPANS: Final = ("time:", "months:")
 
 
 def changed_direction(one: Reading, other: Reading) -> str | None:
@@ -26,12 +29,67 @@ def changed_direction(one: Reading, other: Reading) -> str | None:
         moved = a.get(marker, frozenset()) & b.get(opposite, frozenset()) - b.get(marker, frozenset())
         if moved:
             return f"{some(moved)}: {marker} against {opposite}"
-    return _temporal(one, other) or _voice(one, other) or _voice(other, one)
+    return (
+        _timed(a, b)
+        or _bounded(a, b)
+        or _bounded(b, a)
+        or _temporal(one, other)
+        or _voice(one, other)
+        or _voice(other, one)
+    )
 
 
 def _one_phrase(keys: frozenset[str], one: Reading, other: Reading) -> bool:
     """Whether these words share one phrase in both texts, as in `the ops folder` and `the folder ops`."""
     return all(len({item.marker for item in reading.items if item.key in keys}) == 1 for reading in (one, other))
+
+
+def spans(reading: Reading) -> frozenset[str]:
+    """The spans of time that are a duration, a delay or a start."""
+    placed = frozenset[str]().union(*(reading.heads.get(marker, frozenset()) for marker in lexicon.TIME_MARKERS))
+    return frozenset(key for key in placed if key.startswith(_SPANS))
+
+
+def _timed(a: Mapping[str, frozenset[str]], b: Mapping[str, frozenset[str]]) -> str | None:
+    """One span of time that is a duration in one text and a delay in the other."""
+    for marker, opposite in permutations(sorted(lexicon.TIME_MARKERS), 2):
+        both = a.get(marker, frozenset()) & b.get(opposite, frozenset())
+        if moved := {key for key in both if key.startswith(_SPANS)}:
+            return f"{some(moved)}: {marker} against {opposite}"
+    return None
+
+
+def _bounded(a: Mapping[str, frozenset[str]], b: Mapping[str, frozenset[str]]) -> str | None:
+    """What ends or has not begun at a point in `a`, where `b` names the same point in another relation."""
+    for marker in ("before", "until"):
+        elsewhere = frozenset[str]().union(*(keys for name, keys in b.items() if name not in (marker, "only", "not")))
+        if moved := a.get(marker, frozenset()) & elsewhere - b.get(marker, frozenset()):
+            return f"{some(moved)}: {marker} against another relation"
+    return None
+
+
+def changed_denial(one: Reading, other: Reading) -> str | None:
+    """What both texts affirm and deny, each of another thing: `off in a and on in b`, and the reverse."""
+    sides = [_sides(reading) for reading in (one, other)]
+    if not all(reading.negated & (affirmed | {""}) for reading, (_, affirmed) in zip((one, other), sides, strict=True)):
+        return None
+    (denied, affirmed), (other_denied, other_affirmed) = sides
+    moved = ((denied - affirmed) & (other_affirmed - other_denied)) | (
+        (affirmed - denied) & (other_denied - other_affirmed)
+    )
+    return f"{some(moved)} affirmed and denied" if moved else None
+
+
+def _sides(reading: Reading) -> tuple[frozenset[str], frozenset[str]]:
+    """The content of the clauses that deny something, and of the others."""
+    denied = frozenset(item.key for item in reading.items if item.clause in reading.denied)
+    return denied, frozenset(item.key for item in reading.items if item.clause not in reading.denied)
+
+
+def former(one: Reading, other: Reading) -> str | None:
+    """A point up to which something was so, in the first text only."""
+    bounds = (one.marked - other.marked) & {"before", "until"}
+    return f"was so {some(bounds)} something" if bounds and "past" in one.tenses else None
 
 
 def _temporal(one: Reading, other: Reading) -> str | None:

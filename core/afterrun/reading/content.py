@@ -46,6 +46,11 @@ class Reading:
     comparators: frozenset[str]
     tenses: frozenset[str]
     revisers: frozenset[str]
+    persons: frozenset[str]
+    conjunctions: frozenset[str]
+    """`and` and `or`, as far as they stand in it."""
+    denied: frozenset[int]
+    """The clauses in which something is negated."""
     sequenced: bool
     heads: Mapping[str, frozenset[str]]
     marked: frozenset[str]
@@ -66,6 +71,7 @@ def read(text: str) -> Reading:
     found = lexemes(scanned) if len(text) <= LONGEST_READ else []
     for at, lexeme in enumerate(found):
         walk.step(lexeme, found[at + 1] if at + 1 < len(found) else None)
+    walk.settle()
     words = [lexeme.key for lexeme in found if lexeme.kind == "word"]
     return Reading(
         skeleton=skeleton(text, scanned),
@@ -78,6 +84,9 @@ def read(text: str) -> Reading:
         comparators=frozenset(walk.comparators),
         tenses=frozenset(walk.tenses),
         revisers=frozenset(walk.revisers),
+        persons=frozenset(lexicon.PERSONS[word] for word in words if word in lexicon.PERSONS),
+        conjunctions=frozenset(walk.conjunctions),
+        denied=frozenset(walk.denied),
         heads={marker: frozenset(keys) for marker, keys in walk.heads.items()},
         marked=frozenset(walk.markers),
         sequenced=not lexicon.SEQUENCE.isdisjoint(words),
@@ -102,6 +111,8 @@ class _Walk:
     comparators: set[str] = field(default_factory=set)
     tenses: set[str] = field(default_factory=set)
     revisers: set[str] = field(default_factory=set)
+    conjunctions: set[str] = field(default_factory=set)
+    denied: set[int] = field(default_factory=set)
     markers: set[str] = field(default_factory=set)
     heads: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     clause: int = 0
@@ -123,14 +134,16 @@ class _Walk:
             self._item(lexeme, following)
 
     def _break(self, sign: str) -> None:
+        if sign == ".":
+            self.settle()
         self.clause += 1
         self.marker, self.fresh = "", False
-        if sign == ".":
-            self._settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """End a sentence: a negation that has found nothing to deny denies what stands before it."""
         if self.negates:
             self.negated.add("")
+            self.denied.add(self.clause)
         self.negates = self.onlies = False
 
     def _operator(self, sign: str) -> None:
@@ -143,6 +156,8 @@ class _Walk:
     def _word(self, lexeme: Lexeme, following: Lexeme | None) -> None:
         word = lexeme.key
         self._small_words(word, following, lexeme.capital)
+        if word in ("and", "or"):
+            self.conjunctions.add(word)
         if word in ("and", "or", "while", "whereas", "but"):
             self.clause += 1
         if word in lexicon.MARKERS and not self._compares(word, following):
@@ -188,6 +203,7 @@ class _Walk:
         light = item.key in lexicon.LIGHT
         if self.negates and not light:
             self.negated.add(item.key)
+            self.denied.add(self.clause)
         if self.onlies:
             self.heads["only"].add(item.key)
         self.negates &= light

@@ -130,14 +130,15 @@ def _quantity_at(rest: list[Lexeme], at: int) -> tuple[int, Lexeme] | None:
     if unit in ("am", "pm", "o'clock") and value is not None and value <= 12:
         hour = int(value) % 12 + (12 if unit == "pm" else 0)
         return length + (not suffix), Lexeme(kind="quantity", key=f"clock:{hour:02}:00")
-    return length, Lexeme(kind="quantity", key=_bare(rest[at], value, suffix))
+    return length, Lexeme(kind="quantity", key=_bare(rest[at], value, suffix, length))
 
 
-def _bare(lexeme: Lexeme, value: float | None, suffix: str) -> str:
-    """A number without a unit: a whole one by its value, any other (3.10 is not 3.1) as it is written."""
+def _bare(lexeme: Lexeme, value: float | None, suffix: str, length: int) -> str:
+    """A number without a unit: a whole one by its value, any other (3.10 is not 3.1, 0644 not 644) as it is written."""
     if suffix in SUFFIXES and value is not None:
         return f"number:{value * SUFFIXES[suffix]:.12g}"
-    if value is None or suffix or (lexeme.kind == "quantity" and "." in lexeme.key):
+    padded = lexeme.kind == "quantity" and len(lexeme.key) > 1 and lexeme.key.startswith("0")
+    if value is None or suffix or padded or (length == 1 and lexeme.kind == "quantity" and "." in lexeme.key):
         return f"number:{lexeme.key}" if ":" not in lexeme.key else f"clock:{lexeme.key.zfill(5)}"
     return f"number:{value:.12g}"
 
@@ -147,7 +148,11 @@ def _number_at(rest: list[Lexeme], at: int) -> tuple[float | None, str, int]:
     lexeme = rest[at]
     if lexeme.kind == "quantity":
         digits = lexeme.key.rstrip("%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-        return _parsed(digits), lexeme.key[len(digits) :].casefold(), 1
+        value, suffix = _parsed(digits), lexeme.key[len(digits) :].casefold()
+        following = rest[at + 1].key if at + 1 < len(rest) else ""
+        if value is not None and not suffix and following in MULTIPLIERS:
+            return value * MULTIPLIERS[following], "", 2
+        return value, suffix, 1
     if lexeme.kind == "word" and lexeme.key == "half" and at + 1 < len(rest) and rest[at + 1].key in UNITS:
         return 0.5, "", 1
     if lexeme.kind != "word" or lexeme.key not in NUMBERS:

@@ -32,11 +32,11 @@ STOP: Final = _words(
 DETERMINERS: Final = _words("a an the this that these those its their our your my his her each every all any some no")
 AUXILIARIES: Final = _words("is are was were be been being am do does did has have had will would may can must should")
 PRESENT: Final = _words("is are am has have does do")
-PAST: Final = _words("was were had did")
+PAST: Final = _words("was were had did took gave chose began broke came grew drew fell went threw ran drove")
 RELATIVES: Final = _words("that which who where what whose")
 MARKERS: Final = _words(
     "from to into onto over than before after by in on at for with as via through between under until since against"
-    " above below not when if because once while whenever unless"
+    " above below during not when if because once while whenever unless"
 )
 """Words that give the phrase after them its part in the sentence."""
 
@@ -45,24 +45,42 @@ DIRECTED: Final = _words(
     "from to over before after by until since against under above below when if because once while whenever unless"
 )
 """Markers behind which two phrases cannot change places without another meaning."""
-OPPOSED_MARKERS: Final = frozenset({("from", "to"), ("to", "from"), ("before", "after"), ("after", "before")})
+_OPPOSED_MARKERS: Final = """
+from/to before/after before/during during/after under/over above/below by/to for/against because/when because/if
+because/while
+"""
+OPPOSED_MARKERS: Final = frozenset(
+    pair for text in _OPPOSED_MARKERS.split() for pair in (tuple(text.split("/")), tuple(text.split("/")[::-1]))
+)
+TIME_MARKERS: Final = _words("for in after")
+"""Markers behind which a span of time is a duration, a delay or a start."""
+PERSONS: Final = _classes("""
+    i: i me my mine
+    you: you your yours
+    he: he him his
+    she: she her hers
+    we: we us our ours
+    they: they them their theirs
+""")
+FRACTIONS: Final = _words("third thirds quarter quarters fifth fifths tenth tenths")
 
 NEGATORS: Final = _words("not never no nobody none nothing neither nor without nowhere")
 QUANTIFIERS: Final = _classes("""
     all: all every each everybody everyone everything always any anybody anyone whenever entire
     some: some several sometimes somebody someone partly partially occasionally certain
     most: most mostly usually often generally typically mainly many
-    few: few rarely seldom hardly barely
+    few: few little rarely seldom hardly barely
     only: only solely exclusively
     none: nobody none nothing
     half: half
+    alternate: alternate alternating
     almost: almost nearly
 """)
 MODALS: Final = _classes("""
     may: may can could allow allowed allows permit permitted permits
     must: must shall need needs needed require requires required mandatory obligatory
     should: should ought recommended advised
-    perhaps: might maybe perhaps possibly probably presumably likely
+    perhaps: might maybe perhaps possibly probably presumably likely said apparently allegedly supposedly reportedly
     will: will would planned plans plan going soon
 """)
 MODAL_ONLY: Final = _words("may can could must shall should ought might maybe perhaps will would")
@@ -89,7 +107,7 @@ REVISERS: Final = _words(
     missing prevents avoids skips ignores blocked tried tries attempted intended supposed expected proposed
     considered rejected refused false wrong incorrect untrue changed switched migrated moved lowered raised
     increased decreased reduced bumped renamed update correction still yet disagree doubt unclear unknown todo
-    wip"""
+    wip off out"""
 )
 """Words with which an addition may take back, limit or change what the rest says."""
 

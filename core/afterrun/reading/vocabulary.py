@@ -17,6 +17,8 @@ not can: cannot
 not enable: disable | disables | disabled | disabling | turned off | switched off | turns off | turn off |
     deactivated
 enable: turned on | switched on | turns on | turn on | activated
+not obliged: not have to | not need to | need not
+some: a few | a little
 not allowed: forbidden | forbid | forbids | prohibited | disallowed | banned
 atleast: at least | no less than | no fewer than
 orhigher: or more | or higher | or above | or newer | or later | and up | or greater
@@ -40,6 +42,7 @@ every week: weekly
 every hour: hourly
 every month: monthly
 every year: yearly | annually
+alternate: every other
 every: once a | once per | once every
 half: half an | half a
 simultaneously: at the same time | at once
@@ -118,36 +121,44 @@ IRREGULAR: Final = dict(pair.split("/") for pair in _IRREGULAR.split())
 UNSTEMMED: Final = frozenset(_UNSTEMMED.split())
 """Words whose ending is not an inflection, or whose stem is another word (production, product)."""
 
-NUMBERS: Final = {
-    word: value
-    for value, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-        ]
+NUMBERS: Final = (
+    {
+        word: value
+        for value, word in enumerate(
+            [
+                "zero",
+                "one",
+                "two",
+                "three",
+                "four",
+                "five",
+                "six",
+                "seven",
+                "eight",
+                "nine",
+                "ten",
+                "eleven",
+                "twelve",
+                "thirteen",
+                "fourteen",
+                "fifteen",
+                "sixteen",
+                "seventeen",
+                "eighteen",
+                "nineteen",
+            ]
+        )
+    }
+    | dict(
+        zip(
+            ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"],
+            range(20, 100, 10),
+            strict=True,
+        )
     )
-} | dict(
-    zip(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], range(20, 100, 10), strict=True)
+    | {"twice": 2, "thrice": 3}
 )
-MULTIPLIERS: Final = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
+MULTIPLIERS: Final = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
 SUFFIXES: Final = {"k": 1000, "m": 10**6, "bn": 10**9}
 MONTHS: Final = {
     name: number
@@ -163,7 +174,7 @@ MONTHS: Final = {
             "august aug",
             "september sep sept",
             "october oct",
-            "\n        november nov",
+            "november nov",
             "december dec",
         ],
         1,

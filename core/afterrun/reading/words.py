@@ -41,6 +41,8 @@ _SYMBOL: Final = re.compile(
 _BULLET: Final = re.compile(r"(?m)^[ \t]*+(?:[-*+•]|#+)[ \t]+")
 _TICKS: Final = {**dict.fromkeys("✅✔☑👍", "yes"), **dict.fromkeys("❌✖✗✘👎🚫⛔", "no")}
 _EDGE: Final = ".,;:!?\"'()[]{}*\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb\u2026\u3001\u3002\u300c\u300d"
+_EMPTY: Final = frozenset({"[]", "{}", "()", '""', "''"})
+"""Values that consist of nothing but punctuation."""
 _ABBREVIATIONS: Final = frozenset({"e.g", "i.e", "etc", "vs", "approx", "resp"})
 _ENDS: Final = frozenset(".!?;:\u3002")
 _PAUSES: Final = frozenset(",()\u3001")
@@ -84,6 +86,8 @@ def _chunk_tokens(chunk: str, opens: bool) -> Iterator[Token]:
     if chunk.isascii() and chunk.isalpha():
         yield Token(kind="word", text=chunk, opens=opens)
         return
+    if (empty := chunk.strip(".,;:!?")) in _EMPTY:
+        yield Token(kind="code", text=empty, opens=opens)
     if len(chunk) > 2 and chunk[0] == chunk[-1] == "`":
         yield Token(kind="code", text=" ".join(chunk[1:-1].split()), opens=opens)
         return

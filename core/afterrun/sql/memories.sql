@@ -15,6 +15,40 @@ DO UPDATE SET
     importance = greatest(memories.importance, excluded.importance)
 RETURNING id, xmax = 0 AS created
 
+-- name: said_before
+WITH RECURSIVE said AS (
+    SELECT asked.place, m.id, m.is_active, m.superseded_by, 0 AS steps
+    FROM unnest(%(projects)s::text[], %(collections)s::text[], %(hashes)s::bytea[])
+        WITH ORDINALITY AS asked (project, collection, content_hash, place)
+    JOIN memories m USING (content_hash, project, collection)
+    WHERE NOT m.archived
+    UNION ALL
+    -- Only to the memory that took it in: what a newer truth replaced is said anew.
+    SELECT said.place, m.id, m.is_active, m.superseded_by, said.steps + 1
+    FROM said
+    JOIN memories m ON m.id = said.superseded_by
+    WHERE NOT said.is_active AND NOT m.archived AND m.metadata -> 'consolidated_from' ? said.id::text
+    AND said.steps < 100
+)
+SELECT DISTINCT ON (place) place, id FROM said WHERE is_active ORDER BY place, steps, id
+
+-- name: begun_with
+SELECT id FROM memories
+WHERE project = %(project)s AND collection = %(collection)s AND is_active
+AND left(content, 48) LIKE %(pattern)s AND starts_with(content, %(beginning)s)
+ORDER BY created_at DESC, id
+LIMIT 1
+
+-- name: reinforce
+UPDATE memories SET seen = seen + 1, seen_at = now(), importance = greatest(importance, %(importance)s)
+WHERE id = %(id)s AND is_active
+RETURNING id
+
+-- name: inherit_seen
+UPDATE memories SET seen = heard.seen, seen_at = heard.seen_at
+FROM (SELECT sum(seen) AS seen, max(seen_at) AS seen_at FROM memories WHERE id = ANY (%(ids)s)) AS heard
+WHERE id = %(by)s
+
 -- name: put_sourced
 INSERT INTO memories (
     collection, project, source_type, content, content_hash, category, importance, session, session_ordinal, metadata,
@@ -49,7 +83,7 @@ DELETE FROM chunks WHERE memory_id = ANY (%(memory_ids)s)
 -- name: get_memories
 SELECT
     id, collection, project, source_type, content, category, importance, session, session_ordinal, metadata, source_key,
-    is_active, archived, superseded_by, seen, created_at, updated_at
+    is_active, archived, superseded_by, seen, seen_at, created_at, updated_at
 FROM memories
 WHERE id = ANY (%(ids)s)
 ORDER BY created_at DESC, id
@@ -57,11 +91,11 @@ ORDER BY created_at DESC, id
 -- name: lock_memories
 SELECT
     id, collection, project, source_type, content, category, importance, session, session_ordinal, metadata, source_key,
-    is_active, archived, superseded_by, seen, created_at, updated_at
+    is_active, archived, superseded_by, seen, seen_at, created_at, updated_at
 FROM memories
 WHERE id = ANY (%(ids)s)
 ORDER BY id
-FOR UPDATE
+FOR NO KEY UPDATE
 
 -- name: sourced
 SELECT source_key, content_hash, created_at FROM memories WHERE source_key = ANY (%(source_keys)s)
@@ -85,7 +119,7 @@ UPDATE chunks SET is_active = false FROM changed WHERE memory_id = changed.id AN
 
 -- name: restore
 WITH changed AS (
-    UPDATE memories m SET is_active = true, superseded_by = NULL, updated_at = now()
+    UPDATE memories m SET is_active = true, superseded_by = NULL, compared_at = NULL, updated_at = now()
     WHERE m.id = ANY (%(ids)s) AND NOT m.is_active AND NOT m.archived AND m.superseded_by = ANY (%(from)s)
     AND NOT (m.source_key IS NULL AND EXISTS (
         SELECT FROM memories twin
@@ -95,6 +129,13 @@ WITH changed AS (
 ),
 pieces AS (
     UPDATE chunks SET is_active = true FROM changed WHERE memory_id = changed.id
+),
+said_again AS (
+    UPDATE memories m SET superseded_by = twin.id, updated_at = now()
+    FROM memories twin
+    WHERE m.id = ANY (%(ids)s) AND NOT m.is_active AND NOT m.archived AND m.superseded_by = ANY (%(from)s)
+    AND m.source_key IS NULL AND twin.project = m.project AND twin.collection = m.collection
+    AND twin.content_hash = m.content_hash AND twin.is_active AND twin.source_key IS NULL
 )
 SELECT id FROM changed
 
@@ -112,7 +153,7 @@ SELECT id FROM changed
 -- name: superseded_by
 SELECT
     id, collection, project, source_type, content, category, importance, session, session_ordinal, metadata, source_key,
-    is_active, archived, superseded_by, seen, created_at, updated_at
+    is_active, archived, superseded_by, seen, seen_at, created_at, updated_at
 FROM memories
 WHERE superseded_by = %(id)s
 ORDER BY created_at, id
@@ -120,7 +161,7 @@ ORDER BY created_at, id
 -- name: hybrid_search
 SELECT * FROM memory_hybrid_search(
     %(question)s, %(vector)s, %(model)s, %(project)s, %(only_project)s, %(collections)s, %(source_types)s, %(since)s,
-    %(until)s, %(max_hits)s, %(min_hits)s, %(asked_at)s
+    %(until)s, %(max_hits)s, %(min_hits)s, %(asked_at)s, %(projects)s
 )
 
 -- name: totals
@@ -130,6 +171,7 @@ SELECT
     count(*) FILTER (WHERE archived) AS forgotten,
     count(DISTINCT project) FILTER (WHERE is_active) AS projects
 FROM memories
+WHERE %(projects)s::text[] IS NULL OR project = ANY (%(projects)s)
 
 -- name: strongest_type
 SELECT asked.source_type

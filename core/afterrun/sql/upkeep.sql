@@ -32,7 +32,8 @@ WHERE id = %(id)s AND embedding IS NULL
 RETURNING failed
 
 -- name: pending_chunks
-SELECT count(*), min(created_at) FROM chunks WHERE embedding IS NULL AND is_active AND NOT failed
+SELECT count(*), min(created_at) FROM chunks
+WHERE embedding IS NULL AND is_active AND NOT failed AND (%(projects)s::text[] IS NULL OR project = ANY (%(projects)s))
 
 -- name: claimable
 SELECT EXISTS (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import numpy as np
@@ -18,12 +20,17 @@ from afterrun.store.base import Queries
 
 Vector = NDArray[np.float32]
 
+OPENING: Final = 48
+"""Characters of a memory's beginning that its index `memories_opening` holds."""
+_LIKE_SIGNS: Final = re.compile(r"[\\%_]")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFilter:
     """What a search looks for beside its question; None means no restriction.
 
-    `project` prefers and never hides; with `only_project` it filters. `since` is inclusive, `until` is not.
+    `project` prefers and never hides; with `only_project` it filters. `projects` always filters: nothing of any other
+    project is found, whatever else is asked for. `since` is inclusive, `until` is not.
     """
 
     project: str | None = None
@@ -32,6 +39,7 @@ class SearchFilter:
     source_types: tuple[str, ...] | None = None
     since: datetime | None = None
     until: datetime | None = None
+    projects: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +71,42 @@ class MemoryQueries(Queries):
             chosen = [
                 (place, memory) for place, memory in enumerate(memories) if (memory.source_key is not None) == sourced
             ]
-            rows = self.each(name, [_memory_row(new) for _, new in chosen])
+            rows = self.each(name, [memory_row(new) for _, new in chosen])
             for (place, _), row in zip(chosen, rows, strict=True):
                 # A sourced row that comes back was inserted or has a new text; a note may be an old one.
                 results[place] = (row[0], sourced or row[1]) if row else None
         return [results[place] for place in range(len(memories))]
+
+    def said_before(self, texts: Sequence[tuple[str, str, str]]) -> list[UUID | None]:
+        """For each project, collection and text: the active memory that has this text, or has taken in one that had it.
+
+        None where there is none, or where that memory was forgotten since.
+        """
+        rows = self.run(
+            "said_before",
+            projects=[project for project, _, _ in texts],
+            collections=[collection for _, collection, _ in texts],
+            hashes=[content_hash(text) for _, _, text in texts],
+        )
+        found = {row[0]: row[1] for row in rows}
+        return [found.get(place) for place in range(1, len(texts) + 1)]
+
+    def begun_with(self, project: str, collection: str, beginning: str) -> UUID | None:
+        """The newest active memory of this scope whose text begins so."""
+        pattern = _LIKE_SIGNS.sub(r"\\\g<0>", beginning[:OPENING]) + "%"
+        row = self.run(
+            "begun_with", project=project, collection=collection, beginning=beginning, pattern=pattern
+        ).fetchone()
+        return row[0] if row else None
+
+    def reinforce(self, said: Sequence[tuple[UUID, float]]) -> list[bool]:
+        """Count that memories were said again, with an importance; False for one that is no longer active."""
+        rows = self.each("reinforce", [{"id": memory, "importance": importance} for memory, importance in said])
+        return [row is not None for row in rows]
+
+    def inherit_seen(self, ids: Sequence[UUID], by: UUID) -> None:
+        """Give `by` the counts of these memories together."""
+        self.run("inherit_seen", ids=list(ids), by=by)
 
     def add_chunks(self, chunks: Sequence[tuple[UUID, Sequence[str]]], model: str) -> None:
         """Add the pieces of each memory as pending chunks of `model`."""
@@ -105,7 +144,7 @@ class MemoryQueries(Queries):
     def restore(self, ids: Sequence[UUID], superseded_by: Sequence[UUID]) -> set[UUID]:
         """Make active again what one of `superseded_by` replaced; the ids restored.
 
-        Left as they are: forgotten memories, and notes of which an identical active one has come since.
+        Forgotten memories stay forgotten. A note of which an identical active one has come since is replaced by that.
         """
         return {row[0] for row in self.run("restore", ids=list(ids), **{"from": list(superseded_by)})}
 
@@ -144,18 +183,20 @@ class MemoryQueries(Queries):
             max_hits=max_hits,
             min_hits=min_hits,
             asked_at=asked_at,
+            projects=None if search.projects is None else list(search.projects),
         )
 
     def strongest_type(self, source_types: Sequence[str]) -> str:
         """The type among these that counts most in recall."""
         return str(self.value("strongest_type", source_types=list(source_types)))
 
-    def totals(self) -> Totals:
-        """Counts of memories by state."""
-        return self.records(Totals, "totals")[0]
+    def totals(self, projects: Sequence[str] | None = None) -> Totals:
+        """Counts of memories by state, in these projects (default: in all)."""
+        return self.records(Totals, "totals", projects=None if projects is None else list(projects))[0]
 
 
-def _memory_row(memory: NewMemory) -> dict[str, object]:
+def memory_row(memory: NewMemory) -> dict[str, object]:
+    """The named values of a query that inserts a memory."""
     return {
         "collection": memory.collection,
         "project": memory.project,

@@ -57,9 +57,9 @@ class UpkeepQueries(Queries):
         """Count a failure of the chunk's own; True when it was its last attempt."""
         return bool(self.value("fail_chunk", id=chunk, error=error, max_attempts=max_attempts, wait=wait))
 
-    def pending_chunks(self) -> tuple[int, datetime | None]:
-        """How many chunks wait for a vector, and since when the oldest does."""
-        row = self.run("pending_chunks").fetchone()
+    def pending_chunks(self, projects: Sequence[str] | None = None) -> tuple[int, datetime | None]:
+        """How many chunks of these projects (default: of all) wait for a vector, and since when the oldest does."""
+        row = self.run("pending_chunks", projects=None if projects is None else list(projects)).fetchone()
         return (row[0], row[1]) if row else (0, None)
 
     def claimable(self) -> bool:

@@ -91,6 +91,7 @@ def _fields(record: MemoryRecord) -> list[tuple[str, object]]:
         ("session", record.session),
         ("source key", record.source_key),
         ("seen", record.seen),
+        ("last seen", record.seen_at),
         ("created", record.created_at),
         ("updated", record.updated_at),
         *((f"  {key}", value) for key, value in sorted(record.metadata.items())),
