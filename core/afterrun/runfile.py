@@ -41,7 +41,20 @@ _BESIDE: Final = {
     "afterrun_meta": "CREATE TABLE afterrun_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "afterrun_runs_by_run_id": "CREATE INDEX afterrun_runs_by_run_id ON runs (repo, run_id)",
     "afterrun_runs_unindexed": "CREATE INDEX afterrun_runs_unindexed ON runs (id) WHERE indexed IS NOT 1",
+    "afterrun_runs_open": (
+        "CREATE INDEX afterrun_runs_open ON runs (repo, tier) WHERE consolidated IS NOT 1 AND mode IS NOT 'commit'"
+    ),
+    "afterrun_sources": (
+        "CREATE TABLE afterrun_sources (source INTEGER PRIMARY KEY, roll_up INTEGER NOT NULL, worded_by TEXT NOT NULL)"
+    ),
+    "afterrun_sources_by_roll_up": "CREATE INDEX afterrun_sources_by_roll_up ON afterrun_sources (roll_up)",
+    "afterrun_roll_ups": (
+        "CREATE TABLE afterrun_roll_ups (repo TEXT NOT NULL, tier TEXT NOT NULL, not_before REAL NOT NULL, "
+        "attempts INTEGER NOT NULL, error TEXT, PRIMARY KEY (repo, tier))"
+    ),
 }
+"""What stands beside `runs`, in the order in which it is made. A run is the source of one roll-up at most, and a
+repo's rows of a tier are in the hands of one process at most."""
 _UNWRITTEN: Final = ("consolidated", "indexed")
 """Columns that a new row leaves to their default."""
 _WAL_RETRY_SECONDS: Final = 0.005
@@ -225,8 +238,9 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         for name in COLUMNS.keys() - columns.keys():
             connection.execute(f"ALTER TABLE runs ADD COLUMN {name} {COLUMNS[name]}")
     present = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-    for name in _BESIDE.keys() - present:
-        connection.execute(_BESIDE[name])
+    for name, statement in _BESIDE.items():
+        if name not in present:
+            connection.execute(statement)
     if meta(connection, "store_id") is None:
         set_meta(connection, "store_id", uuid.uuid4().hex)
 

@@ -8,23 +8,22 @@ folder, which is how the sweep finds them.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 from weakref import WeakSet
 
-from afterrun.errors import InputError, RunStoreError
-from afterrun.models import Run, parse_time
+from afterrun import runtiers
+from afterrun.errors import RunStoreError
+from afterrun.models import Run
 from afterrun.runfile import (
     enlist,
     explained,
@@ -38,17 +37,20 @@ from afterrun.runfile import (
     store_id_of,
     transaction,
 )
+from afterrun.runrows import BLANK, FILLED, Rows, heading, shortened, time_of
+from afterrun.runtiers import Batch
 
-__all__ = ["BUSY_SECONDS", "RunStore", "RunTotals", "registered", "store_id_of"]
+__all__ = ["BUSY_SECONDS", "Batch", "RunStore", "RunTotals", "registered", "store_id_of"]
 
 BUSY_SECONDS: Final = 0.15
 """How long a call waits for another writer: finish() has 300 ms for all it does."""
 
-_ROW: Final = "id, repo, run_id, created_at, summary, tags, mode, tier, period_label"
-_SPACES: Final = (range(9, 14), range(28, 33), (0x85, 0xA0, 0x1680), range(0x2000, 0x200B), (0x2028, 0x2029, 0x202F))
-_BLANK: Final = "".join(map(chr, (*chain.from_iterable(_SPACES), 0x205F, 0x3000)))
-"""What `str.strip` strips: SQLite's own trim knows only the space."""
-_FILLED: Final = "trim(coalesce(summary, ''), :blank) <> ''"
+LONGEST_RECALL: Final = 12_000
+"""Characters of the block that `recall` gives: some 3,000 tokens of a prompt."""
+LEASE_SECONDS: Final = 300.0
+"""How long a claimed batch is another process's business: longer than any answer of a language model."""
+
+_BETWEEN: Final = "\n\n"
 
 _open_stores: WeakSet[RunStore] = WeakSet()
 _abandoned: list[sqlite3.Connection] = []
@@ -124,12 +126,12 @@ class RunStore:
     def save_many(self, runs: Iterable[Run]) -> list[Run]:
         """Like `save` for each, all in one transaction."""
         with self._session() as connection, transaction(connection):
-            return [self._save(connection, run) for run in runs]
+            return [self._rows(connection).add(run, self._now()) for run in runs]
 
     def save_once(self, run: Run) -> Run:
         """Like `save`, for a run that may have been saved before: a row of the same repo, time and summary is it."""
         with self._session() as connection, transaction(connection):
-            return self._save(connection, run, once=True)
+            return self._rows(connection).add(run, self._now(), once=True)
 
     def register(self, home: Path) -> None:
         """Register below the data folder `home`, where the sweep looks; a store that has a home keeps it."""
@@ -145,14 +147,14 @@ class RunStore:
         """
         with self._session() as connection:
             pending = "1" if is_other_database(connection, database_id) else "indexed IS NOT 1"
-            where = f"id > :after AND {pending} AND {_FILLED} ORDER BY id LIMIT :limit"
-            return self._runs(connection, where, after=after_id, limit=limit)
+            where = f"id > :after AND {pending} AND {FILLED} ORDER BY id LIMIT :limit"
+            return self._rows(connection).find(where, after=after_id, limit=limit)
 
     def all_runs(self, after_id: int = 0, limit: int = 500) -> list[Run]:
         """At most `limit` runs with a summary, indexed or not, with an id above `after_id`, oldest row first."""
         with self._session() as connection:
-            where = f"id > :after AND {_FILLED} ORDER BY id LIMIT :limit"
-            return self._runs(connection, where, after=after_id, limit=limit)
+            where = f"id > :after AND {FILLED} ORDER BY id LIMIT :limit"
+            return self._rows(connection).find(where, after=after_id, limit=limit)
 
     def mark_indexed(self, ids: Iterable[int], database_id: str | None = None) -> None:
         """Mark the rows as indexed, into `database_id` where it is given.
@@ -168,18 +170,18 @@ class RunStore:
     def get(self, row: int) -> Run | None:
         """The run of row `row`, or None."""
         with self._session() as connection:
-            found = self._runs(connection, "id = :row", row=row)
+            found = self._rows(connection).find("id = :row", row=row)
         return found[0] if found else None
 
     def totals(self, database_id: str | None = None) -> RunTotals:
         """Counts for `status`; with `database_id`, rows indexed into another database count as unindexed."""
         with self._session() as connection:
             pending = "1" if is_other_database(connection, database_id) else "indexed IS NOT 1"
-            counts = f"count(*), coalesce(sum({_FILLED}), 0), coalesce(sum({_FILLED} AND {pending}), 0)"
-            runs, filled, unindexed = connection.execute(f"SELECT {counts} FROM runs", {"blank": _BLANK}).fetchone()
-            waiting = f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {_FILLED}"
-            dates = connection.execute(waiting, {"blank": _BLANK})
-            times = [when for (text,) in dates if (when := _time(text)) is not None]
+            counts = f"count(*), coalesce(sum({FILLED}), 0), coalesce(sum({FILLED} AND {pending}), 0)"
+            runs, filled, unindexed = connection.execute(f"SELECT {counts} FROM runs", {"blank": BLANK}).fetchone()
+            waiting = f"SELECT DISTINCT created_at FROM runs WHERE {pending} AND {FILLED}"
+            dates = connection.execute(waiting, {"blank": BLANK})
+            times = [when for (text,) in dates if (when := time_of(text)) is not None]
             indexed_into = meta(connection, "database_id")
         return RunTotals(
             runs=runs,
@@ -190,68 +192,54 @@ class RunStore:
             other_database=database_id is not None and indexed_into not in (None, database_id),
         )
 
-    def recall(self, repo: str, recent_runs: int = 3) -> str:
+    def recall(self, repo: str, recent_runs: int = 3, *, longest: int = LONGEST_RECALL) -> str:
         """A block of context for a prompt: the latest quarterly and monthly roll-up, then the latest runs.
 
-        Newest runs come first. It is empty where the store knows nothing of `repo`.
+        Each part has a heading with its period or its day; newest runs come first. What makes the block longer than
+        `longest` characters is cut at a word, and the cut is marked. It is empty where nothing of `repo` is known.
         """
         newest = "ORDER BY datetime(created_at) DESC, id DESC LIMIT :n"
-        latest = f"repo = :repo AND coalesce(tier, 'run') = :tier AND {_FILLED} {newest}"
-        wanted = (("quarterly", 1), ("monthly", 1), ("run", recent_runs))
+        latest = f"repo = :repo AND coalesce(tier, 'run') = :tier AND {FILLED} {newest}"
+        wanted = (("quarterly", 1), ("monthly", 1), ("run", max(recent_runs, 0)))
         with self._session() as connection:
-            found = [run for tier, n in wanted for run in self._runs(connection, latest, repo=repo, tier=tier, n=n)]
-        return "\n\n".join(f"## {_heading(run)}\n{run.summary.strip()}" for run in found)
+            find = self._rows(connection).find
+            found = [run for tier, n in wanted for run in find(latest, repo=repo, tier=tier, n=n)]
+        return _block(found, longest)
 
-    def _save(self, connection: sqlite3.Connection, run: Run, *, once: bool = False) -> Run:
-        repo, run_id = _storable(run.repo), _storable(run.run_id) if run.run_id else None
-        same = "repo = :repo AND run_id = :run_id ORDER BY id LIMIT 1"
-        if run_id and (found := self._runs(connection, same, repo=repo, run_id=run_id)):
-            return found[0]
-        stored = replace(
-            run,
-            repo=repo,
-            run_id=run_id,
-            created_at=(run.created_at or self._now()).astimezone(UTC),
-            summary=_storable(run.summary),
-            tags=tuple(map(_storable, run.tags)),
-            mode=_storable(run.mode),
-            tier=_storable(run.tier),
-            period_label=_storable(run.period_label),
-            store_id=self.store_id,
-            store_path=str(self.path),
-        )
-        insert = (
-            "INSERT INTO runs (repo, run_id, created_at, summary, tags, mode, tier, period_label) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        )
-        tags = json.dumps(stored.tags, ensure_ascii=False)
-        when = stored.created_at.isoformat() if stored.created_at else ""
-        alike = "repo = :repo AND run_id IS NULL AND created_at = :at AND summary = :text ORDER BY id LIMIT 1"
-        if once and not run_id and (found := self._runs(connection, alike, repo=repo, at=when, text=stored.summary)):
-            return found[0]
-        kind = (stored.mode, stored.tier, stored.period_label)
-        row = connection.execute(insert, (repo, run_id, when, stored.summary, tags, *kind)).lastrowid
-        return replace(stored, id=row)
+    def claim_roll_up(self, *, lease: float = LEASE_SECONDS) -> Batch | None:
+        """Take the next batch of rows that are due to become one, for `lease` seconds; None where none is due.
 
-    def _runs(self, connection: sqlite3.Connection, where: str, **values: object) -> list[Run]:
-        rows = connection.execute(f"SELECT {_ROW} FROM runs WHERE {where}", {"blank": _BLANK, **values})
-        return [self._run(row) for row in rows]
+        Ten runs of a repo are due, or three monthly rows; rows without a summary and commits do not count.
+        """
+        with self._session() as connection:
+            rows, now = self._rows(connection), self._now().timestamp()
+            lost = True
+            while lost:
+                lost = False
+                for batch in runtiers.due(rows, now=now):
+                    with transaction(connection):
+                        claimed = runtiers.claim(rows, batch, now=now, lease=lease)
+                    if claimed is not None:
+                        return claimed
+                    # Another process was faster with this one; of its repo it may have left others.
+                    lost = True
+        return None
 
-    def _run(self, row: Sequence[object]) -> Run:
-        number, repo, run_id, created_at, summary, tags, mode, tier, period_label = row
-        return Run(
-            id=number if isinstance(number, int) else None,
-            repo=_text(repo),
-            run_id=_text(run_id) or None,
-            created_at=_time(created_at),
-            summary=_text(summary),
-            tags=_tags(tags),
-            mode=_text(mode) or "feature",
-            tier=_text(tier) or "run",
-            period_label=_text(period_label),
-            store_id=self.store_id,
-            store_path=str(self.path),
-        )
+    def write_roll_up(self, batch: Batch, summary: str, *, worded_by: str) -> Run | None:
+        """Commit the row that sums `batch` up, with its sources marked as consolidated; `worded_by` says who wrote it.
+
+        None, and nothing written, where a source has gone into another roll-up meanwhile.
+        """
+        with self._session() as connection, transaction(connection):
+            return runtiers.write(self._rows(connection), batch, summary, worded_by=worded_by, now=self._now())
+
+    def postpone_roll_up(self, batch: Batch, *, wait: float, error: str) -> None:
+        """Leave `batch` alone for `wait` seconds, and keep `error` as the reason; its rows stay as they are."""
+        with self._session() as connection, transaction(connection):
+            runtiers.postpone(self._rows(connection), batch, until=self._now().timestamp() + wait, error=error)
+
+    def _rows(self, connection: sqlite3.Connection) -> Rows:
+        return Rows(connection=connection, store_id=self.store_id, path=str(self.path))
 
     @contextmanager
     def _session(self) -> Iterator[sqlite3.Connection]:
@@ -297,33 +285,12 @@ def _forget_connections() -> None:
 os.register_at_fork(after_in_child=_forget_connections)
 
 
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return "" if value is None else str(value)
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        return parse_time(_text(value))
-    except InputError:
-        return None
-
-
-def _tags(value: object) -> tuple[str, ...]:
-    try:
-        tags = json.loads(_text(value))
-    except (ValueError, RecursionError):
-        return ()
-    return tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else ()
-
-
-def _heading(run: Run) -> str:
-    if run.tier != "run":
-        return f"{run.repo}: {run.tier} {run.period_label}".rstrip()
-    day = f"{run.created_at:%Y-%m-%d}" if run.created_at else "no date"
-    return f"{run.repo}: run {run.run_id or run.id} ({day})"
+def _block(runs: list[Run], longest: int) -> str:
+    parts: list[str] = []
+    room = longest
+    for place, run in enumerate(runs):
+        # What a short part leaves of its share is the next ones'.
+        part = shortened(f"## {heading(run)}\n{run.summary.strip()}", room // (len(runs) - place) - len(_BETWEEN))
+        parts.append(part)
+        room -= len(part) + len(_BETWEEN)
+    return _BETWEEN.join(parts)
