@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
 from typing import Final
 
 from afterrun.errors import InputError
@@ -72,6 +73,12 @@ class Chunker:
         pieces = [piece for raw in self._pieces(text) if (piece := raw.strip())]
         counts = self._counts(pieces)
         return [part for piece, count in zip(pieces, counts, strict=True) for part in self._fit(piece, count)]
+
+    def split_under(self, header: str, text: str) -> list[str]:
+        """`text` in pieces that each begin with the line `header` and fit together with it. Raises as `split`."""
+        smaller = copy(self)
+        smaller._room = max(self._room - self.count(header) - 1, self._room // 4)
+        return [f"{header}\n{piece}" for piece in smaller.split(text)]
 
     def _counts(self, texts: list[str]) -> list[int]:
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

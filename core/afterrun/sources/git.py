@@ -84,6 +84,33 @@ def repo_name(path: Path, *, environ: Mapping[str, str] = os.environ) -> str:
     return scrub(name_of(origin) or own or "repository")
 
 
+def checkout(path: Path, *, environ: Mapping[str, str] = os.environ) -> tuple[Path, str] | None:
+    """The root of the work tree that the folder `path` lies in, and its place there (empty, or ending with `/`).
+
+    None where git tracks nothing there: outside of a work tree, in an ignored folder, or without git.
+    """
+    try:
+        with _reading(path, ["check-ignore", "."], environ, check=False) as output:
+            if output.read():
+                return None
+        top, _, prefix = _git(path, ["rev-parse", "--show-toplevel", "--show-prefix"], environ).partition("\n")
+    except (InputError, ConfigurationError):
+        return None
+    return Path(top), prefix
+
+
+def files(path: Path, *, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """The files under the folder `path` that git tracks or would track, relative to it. Raises as `commits`."""
+    command = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    with _reading(path, command, environ) as output:
+        yield from filter(None, _fields(output, "surrogateescape"))
+
+
+def foreign_free(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what names another repository than the one that git is asked about."""
+    return {name: value for name, value in environ.items() if name not in _ANOTHER_REPOSITORY}
+
+
 def name_of(remote: str) -> str:
     """`owner/name` of a remote's URL or scp-like address, without its credentials; the folder's name of a path."""
     address = remote.strip().rstrip("/").removesuffix(".git")
@@ -124,14 +151,14 @@ def _has_body(summary: str) -> bool:
     return bool(summary.partition("\n")[2].strip())
 
 
-def _fields(output: IO[bytes]) -> Iterator[str]:
+def _fields(output: IO[bytes], errors: str = "replace") -> Iterator[str]:
     """The output's NUL-separated fields."""
     parts: list[bytes] = []
     while piece := output.read(_PIECE):
         first, *others = piece.split(b"\0")
         parts.append(first)
         for other in others:
-            yield b"".join(parts).decode("utf-8", "replace")
+            yield b"".join(parts).decode("utf-8", errors)
             parts = [other]
 
 
@@ -153,7 +180,7 @@ def _reading(
     path: Path, arguments: Sequence[str], environ: Mapping[str, str], *, check: bool = True
 ) -> Iterator[IO[bytes]]:
     """The output of git; the child is ended when the block is left early, and its failure is raised at its end."""
-    kept = {name: value for name, value in environ.items() if name not in _ANOTHER_REPOSITORY} | _SETTINGS
+    kept = foreign_free(environ) | _SETTINGS
     with tempfile.TemporaryFile() as complaints:
         process = _start(["git", "-C", str(path), *arguments], kept, complaints)
         output = process.stdout

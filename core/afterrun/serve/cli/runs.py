@@ -1,4 +1,4 @@
-"""Commands on finished runs: finish stores one, index brings them into the memory."""
+"""Commands that bring something in: finish stores a run, index makes memories of runs, files and pages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
 from afterrun.errors import RunStoreError
+from afterrun.serve.cli import sources
 from afterrun.serve.cli.output import progress, say, write_json, write_table
 from afterrun.serve.cli.program import BROKER_SECONDS, FAILED, Command, open_memory, wrong_usage
 
 if TYPE_CHECKING:
     from afterrun.client import Memory
+    from afterrun.client.gathering import FolderSource
     from afterrun.index import Indexed
     from afterrun.models import Run
 
@@ -25,6 +27,9 @@ SAVE_BATCH: Final = 200
 """Runs a transaction of the run store: other writers wait no longer than it takes."""
 SAVE_WAIT: Final = 10.0
 """Seconds to wait for another writer of the run store; a command may wait longer than a pipeline's hook."""
+
+SOURCES: Final = ("memory", "git", "codebase", "docs", "standards", "url")
+"""What can be indexed."""
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -93,40 +98,86 @@ def finish(
 
 
 @click.command(cls=Command)
-@click.option("--source", type=click.Choice(("memory", "git")), required=True, help="What to index.")
+@click.option("--source", type=click.Choice(SOURCES), required=True, help="What to index.")
 @click.option(
     "--path",
     type=click.Path(file_okay=False, path_type=Path),
-    help="With git: a folder of the repository. Default: the current one.",
+    help="The folder, or for git one of the repository. Default: the current one.",
 )
-@click.option("--full", is_flag=True, help="Look at every run again, also at those marked as indexed.")
+@click.option("--url", "urls", multiple=True, help="With url: a page; repeat it for more. Default: all that are known.")
+@click.option("--project", help="Whose memory it is. Default: the repository's or folder's name; of pages: global.")
+@click.option("--full", is_flag=True, help="Look again also at what is marked as indexed or has not changed.")
+@click.option("--clean", is_flag=True, help="Delete before what this source gave the project; nothing else.")
 @click.option("--store", "stores", type=_FILE, multiple=True, help="Only this run store; repeat it for more.")
 @click.pass_context
 def index(
-    ctx: click.Context, source: str, path: Path | None, full: bool, stores: tuple[Path, ...], as_json: bool
+    ctx: click.Context,
+    source: str,
+    path: Path | None,
+    urls: tuple[str, ...],
+    project: str | None,
+    full: bool,
+    clean: bool,
+    stores: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
-    """Bring finished runs into the memory; what is known is not indexed twice.
+    """Bring finished runs, commits, code, documents or pages into the memory; what is known is not indexed twice.
 
     With memory: the runs of every run store known on this host, or of the --store ones. With git: the commits of a
-    repository, kept as runs in the run store, or in the --store one.
+    repository, kept as runs in the run store, or in the --store one. With codebase, docs and standards: the files of a
+    folder that .gitignore lets through. With url: pages of the web.
 
     \b
     Examples:
       afterrun index --source memory
-      afterrun index --source git --path ~/src/shop
+      afterrun index --source codebase --path ~/src/shop
+      afterrun index --source url --url https://docs.example.org/guide.html --project shop
     """
+    _check_options(source, path, urls, project, clean, stores)
+    with open_memory() as memory:
+        if source in ("memory", "git"):
+            failed = _index_runs(memory, source, path, stores, full=full, as_json=as_json)
+        elif source == "url":
+            done = sources.index_pages(memory, urls, project=project, full=full, clean=clean)
+            sources.report(done, as_json=as_json)
+            failed = bool(done.failed)
+        else:
+            kind = cast("FolderSource", source)
+            folder = path or Path()
+            done = sources.index_folder(memory, folder, source=kind, project=project, full=full, clean=clean)
+            sources.report(done, as_json=as_json)
+            failed = bool(done.failed)
+    if failed:
+        ctx.exit(FAILED)
+
+
+def _check_options(
+    source: str, path: Path | None, urls: tuple[str, ...], project: str | None, clean: bool, stores: tuple[Path, ...]
+) -> None:
     if source == "memory" and path is not None:
-        wrong_usage("--path belongs to --source git; name a run store with --store")
+        wrong_usage("--path belongs to a folder's source; name a run store with --store")
+    if source == "url" and path is not None:
+        wrong_usage("--path belongs to a folder's source; name a page with --url")
     if source == "git" and len(stores) > 1:
         wrong_usage("--source git keeps its commits in one run store: give --store once")
-    with open_memory() as memory:
-        if source == "git":
-            stores = (save_commits(memory, path or Path(), stores),)
-        memory.bring_in_spooled()
-        results = [index_one(memory, file, full=full) for file in stores or memory.run_stores()]
+    if source not in ("memory", "git") and stores:
+        wrong_usage("--store belongs to --source memory and --source git")
+    if source != "url" and urls:
+        wrong_usage("--url belongs to --source url")
+    if source in ("memory", "git") and (project is not None or clean):
+        wrong_usage("--project and --clean belong to codebase, docs, standards and url: a run names its own project")
+
+
+def _index_runs(
+    memory: Memory, source: str, path: Path | None, stores: tuple[Path, ...], *, full: bool, as_json: bool
+) -> bool:
+    """Index run stores, with git after its commits were put into one; whether one could not be read."""
+    if source == "git":
+        stores = (save_commits(memory, path or Path(), stores),)
+    memory.bring_in_spooled()
+    results = [index_one(memory, file, full=full) for file in stores or memory.run_stores()]
     _report(results, as_json=as_json)
-    if any(result.error for result in results):
-        ctx.exit(FAILED)
+    return any(result.error for result in results)
 
 
 def save_commits(memory: Memory, path: Path, stores: tuple[Path, ...]) -> Path:
