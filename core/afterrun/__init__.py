@@ -9,15 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from afterrun.client import AsyncMemory, Memory
+    from afterrun.client import AsyncMemory, Memory, RepoIndexer
     from afterrun.hooks import finish
     from afterrun.runs import RunStore
 
-__all__ = ["AsyncMemory", "Memory", "RunStore", "finish"]
+__all__ = ["AsyncMemory", "Memory", "RepoIndexer", "RunStore", "finish"]
 
 _HOMES = {
     "AsyncMemory": "afterrun.client",
     "Memory": "afterrun.client",
+    "RepoIndexer": "afterrun.client",
     "RunStore": "afterrun.runs",
     "finish": "afterrun.hooks",
 }

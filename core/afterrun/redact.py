@@ -119,6 +119,7 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     _token("stripe-key", "sk_", r"(?:live|test)_[A-Za-z0-9]{10,}", "Stripe secret key"),
     _token("stripe-key", "rk_", r"(?:live|test)_[A-Za-z0-9]{10,}", "Stripe restricted key"),
     _token("stripe-key", "whsec_", r"[A-Za-z0-9]{20,}", "Stripe webhook signing secret"),
+    _token("afterrun-key", "ark_", r"[0-9a-f]{12}_[0-9a-f]{16,}", "API key of Afterrun itself"),
     _token("npm-token", "npm_", r"[A-Za-z0-9]{30,}", "npm access token"),
     _token("pypi-token", "pypi-AgE", r"[\w-]{16,}", "PyPI or TestPyPI upload token"),
     _token("huggingface-token", "hf_", r"[A-Za-z0-9]{30,}", "Hugging Face access token"),

@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from afterrun.serve.http.server import STOP_SECONDS
 from afterrun.settings import Settings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -73,8 +74,8 @@ def example() -> dict[str, str]:
 
 
 def test_the_topology_has_every_part_of_the_design() -> None:
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "worker", "upkeep", "embed", "beat", "flower"}
-    assert OURS == ["beat", "embed", "flower", "migrate", "upkeep", "worker"]
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "worker", "upkeep", "embed", "beat", "flower", "http"}
+    assert OURS == ["beat", "embed", "flower", "http", "migrate", "upkeep", "worker"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -166,7 +167,7 @@ def test_every_command_of_ours_is_a_program_that_the_package_installs(name: str)
     assert shutil.which(program, path=Path(sys.executable).parent), f"{program} is not installed beside this Python"
 
 
-@pytest.mark.parametrize("name", sorted(set(OURS) - {"migrate"}))
+@pytest.mark.parametrize("name", sorted(set(OURS) - {"migrate", "http"}))
 def test_every_celery_command_runs_our_application(name: str) -> None:
     assert SERVICES[name]["command"][:2] == ["celery", "--app=afterrun_workers.app"]
 
@@ -179,6 +180,14 @@ def test_nothing_of_ours_runs_as_root_or_can_become_it(name: str) -> None:
     assert not re.match(r"(root|0)\b", str(service.get("user", users[0])).removeprefix("${WORKER_USER:-"))
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_the_http_server_starts_only_when_asked_for_since_it_needs_a_key_first() -> None:
+    http = SERVICES["http"]
+    assert http["command"][:2] == ["afterrun", "serve"]
+    assert http["profiles"] == ["http"]
+    assert not any("profiles" in SERVICES[name] for name in SERVICES.keys() - {"http"})
+    assert seconds(http["stop_grace_period"]) > STOP_SECONDS
 
 
 def test_no_password_has_a_default_and_each_must_be_set() -> None:

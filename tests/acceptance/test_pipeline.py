@@ -61,6 +61,7 @@ def stack(claude: MessagesApi) -> Iterator[Stack]:
         run_store=home / "memory.db",
         sweep_seconds=2,
         lease_seconds=4,
+        judge_timeout=3,
         anthropic_api_key="key-of-the-test",
         anthropic_base_url=claude.url,
     )

@@ -22,6 +22,8 @@ from afterrun import schema
 from afterrun.db import connect
 from afterrun.embed import model_spec
 from afterrun.local import Stack
+from afterrun.models import Run
+from afterrun.runs import RunStore
 from afterrun.settings import Settings
 
 MARKER: Final = "quartzzeppelin"
@@ -32,6 +34,7 @@ class Worker:
     """A worker process of one child on the queues of every public task, and what a test asks of it."""
 
     def __init__(self, home: Path, database_url: str, broker_url: str) -> None:
+        self.home = home
         self.database_url = database_url
         self.broker_url = broker_url
         self._log = home / "worker.log"
@@ -244,6 +247,19 @@ def test_a_run_is_indexed_without_options_that_celery_cannot_use(worker: Worker,
     assert metadata(worker, new)
     assert metadata(worker, old)
     until(worker.is_idle)
+
+
+def test_runs_are_rolled_up(worker: Worker) -> None:
+    with RunStore(worker.home / "memory.db") as store:
+        store.save_many([Run(repo="rolled", summary=f"Part {n} of {MARKER} is built.") for n in range(10)])
+    worker.send("roll_up")
+    query = "SELECT metadata FROM memories WHERE project = 'rolled' AND metadata ->> 'tier' = 'monthly'"
+    found: Any = until(lambda: worker.value(query) if worker.log() else None)
+    assert found["rolled_up"] == list(range(1, 11))
+    assert worker.value("SELECT count(*) FROM heartbeats WHERE task = 'roll_up'") == 1
+    worker.send("roll_up")
+    until(worker.is_idle)
+    assert worker.value("SELECT count(*) FROM memories WHERE project = 'rolled'") == 1
 
 
 def test_a_run_waits_for_a_database_that_is_not_migrated(worker: Worker) -> None:

@@ -67,11 +67,14 @@ def shown_commands() -> Iterator[tuple[str, list[str]]]:
                     yield page.name, words[1:]
 
 
-def fault_of(command: click.Command, name: str | None, words: list[str], parent: click.Context) -> str | None:
+def fault_of(command: click.Command, name: str | None, words: list[str], parent: click.Context | None) -> str | None:
     """What is wrong with a command's words; files and folders may be missing, they are the reader's own."""
     try:
-        with command.make_context(name, words, parent=parent):
-            return None
+        with command.make_context(name, words, parent=parent) as context:
+            if not isinstance(command, click.Group):
+                return None
+            below, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            return "no such command" if found is None else fault_of(found, below, rest, context)
     except click.UsageError as error:
         message = error.format_message()
         return None if re.search("does not exist|No such file", message) else message
@@ -81,8 +84,5 @@ def test_every_command_that_an_example_shows_can_be_parsed() -> None:
     examples = list(shown_commands())
     assert len(examples) > 10
     for page, words in examples:
-        with main.make_context("afterrun", list(words)) as context:
-            name, command, rest = main.resolve_command(context, [*context._protected_args, *context.args])
-            assert command is not None
-            fault = fault_of(command, name, rest, context)
-            assert fault is None, f"{page}: afterrun {shlex.join(words)}: {fault}"
+        fault = fault_of(main, "afterrun", list(words), None)
+        assert fault is None, f"{page}: afterrun {shlex.join(words)}: {fault}"

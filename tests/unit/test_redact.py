@@ -29,6 +29,7 @@ SECRETS = {
     "aws-key-id": "AKIAIOSFODNN7EXAMPLE",
     "google-key": "AIzaSyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q",
     "stripe-key": "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
+    "afterrun-key": "ark_" + "0a1b" * 3 + "_" + "9f" * 32,
     "npm-token": f"npm_{ALNUM}abcd",
     "pypi-token": f"pypi-AgEIcHlwaS5vcmc{ALNUM}{ALNUM}",
     "huggingface-token": f"hf_{ALNUM}ab",

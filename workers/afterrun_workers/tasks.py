@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from celery.utils.log import get_task_logger
 
-from afterrun import consolidate, index, repair, vectors
-from afterrun.errors import InputError
-from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, SWEEP
+from afterrun import index, repair, vectors
+from afterrun.errors import InputError, LanguageModelRejectedError
+from afterrun.queue import CONSOLIDATE_CLUSTER, EMBED, FIND_CLUSTERS, INDEX_RUN, ROLL_UP, SWEEP
 from afterrun_workers import runtime
 from afterrun_workers.app import app, settings
 from afterrun_workers.arguments import described, run_of
@@ -55,6 +55,9 @@ def consolidate_cluster(memory_ids: object = None, *_ignored: object, **_more: o
     except InputError:
         log.warning("consolidate_cluster takes memory_ids, two or more ids of memories, not %s", described(memory_ids))
         return
+    except LanguageModelRejectedError as error:
+        log.error("clusters wait until this is mended: %s", error)
+        return
     log.info("cluster of %d memories: %s %s", len(ids), outcome.state, outcome.reason)
 
 
@@ -76,9 +79,17 @@ def sweep() -> None:
 def find_clusters() -> None:
     """Propose clusters among one batch of memories that have not been compared since they changed; then the next."""
     memory = runtime.memory()
-    proposed, looked_at = consolidate.find_clusters(
-        memory.database, memory.chunker.spec.id, at_least=memory.similarity, limit=100
-    )
-    memory.nudge_clusters(proposed)
-    if looked_at:
+    scan = memory.scan()
+    # The others go with the next sweep, the most alike first.
+    near = [proposal.members for proposal in scan.proposals if proposal.similarity >= memory.thresholds.near]
+    memory.nudge_clusters(near)
+    if scan.looked_at:
         memory.nudge(FIND_CLUSTERS)
+
+
+@app.task(name=ROLL_UP)
+def roll_up() -> None:
+    """Write the roll-ups that are due in every run store that can be reached."""
+    done = runtime.memory().roll_up()
+    if done.written or done.waiting:
+        log.info("rolled up %d batches, %d wait", len(done.written), len(done.waiting))

@@ -27,19 +27,22 @@ def search_filter(
     source_types: Iterable[str] | None,
     since: str | datetime | None,
     until: str | datetime | None,
+    projects: Iterable[str] | None,
 ) -> SearchFilter:
     """The filter of a search from what its caller wrote. Raises InputError for what is none."""
     return SearchFilter(
         project=None if project is None else as_text("project", project),
         only_project=only_project,
-        collections=_names("collections", collections),
-        source_types=_names("source_types", source_types),
+        collections=as_names("collections", collections),
+        source_types=as_names("source_types", source_types),
         since=None if since is None else as_time("since", since),
         until=None if until is None else as_time("until", until),
+        projects=as_names("projects", projects),
     )
 
 
-def _names(what: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
+def as_names(what: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Names to restrict a question to, cleaned. Raises InputError for one string, which would be read by letter."""
     if values is None:
         return None
     if isinstance(values, str):

@@ -1,12 +1,14 @@
 """The plain backend: sentence-transformers on torch, on the CPU, from local files only.
 
-Load it in the process that uses it. A forward pass in a parent that forks later leaves its children hanging: torch's
-threads do not survive the fork.
+Load it in the process that uses it: torch's threads do not survive a fork. A child of a process that has computed would
+wait for them without end, so a child computes in one thread, which is slow and works.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,8 @@ from afterrun.models import ModelSpec
 
 BATCH_SIZE: Final = 16
 """Texts a forward pass: small batches of like length beat large ones on a CPU, which pads less."""
+
+os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 _HIDE_BAR: Final[Callable[[], None]] = transformers_logging.disable_progress_bar
 _SHOW_BAR: Final[Callable[[], None]] = transformers_logging.enable_progress_bar

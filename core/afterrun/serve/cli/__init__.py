@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import click
 
+from afterrun.serve.cli.archives import export, import_
+from afterrun.serve.cli.consolidation import consolidate
 from afterrun.serve.cli.demo import demo
+from afterrun.serve.cli.keys import key
+from afterrun.serve.cli.mcp import mcp
 from afterrun.serve.cli.memories import forget, get, history, recall, remember, search
 from afterrun.serve.cli.program import Program
 from afterrun.serve.cli.runs import finish, index
+from afterrun.serve.cli.serve import serve
+from afterrun.serve.cli.sessions import summarize
 from afterrun.serve.cli.stack import config, down, migrate, up
-from afterrun.serve.cli.upkeep import consolidate, retry, status, undo
+from afterrun.serve.cli.upkeep import retry, status, undo
 
 __all__ = ["main"]
 
@@ -31,7 +37,10 @@ def main(debug: bool) -> None:
 for _command in (
     *(up, down, demo, migrate, config),
     *(finish, index),
-    *(remember, recall, search, get, forget, history),
+    *(remember, summarize, recall, search, get, forget, history),
     *(status, consolidate, undo, retry),
+    *(export, import_),
+    *(mcp,),
+    *(serve, key),
 ):
     main.add_command(_command)

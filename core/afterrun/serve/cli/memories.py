@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from afterrun.models import COLLECTIONS, GLOBAL_PROJECT
-from afterrun.serve.cli.hits import state_of, write_hits, write_records, write_withheld
-from afterrun.serve.cli.output import one_line, printable, say, shown, write_json
+from afterrun.serve.cli.hits import write_hits, write_records, write_withheld
+from afterrun.serve.cli.output import one_line, printable, say, write_json
 from afterrun.serve.cli.program import FAILED, Command, open_memory, wrong_usage
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
-    from afterrun.care import Lineage
     from afterrun.models import MemoryRecord
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -170,7 +167,7 @@ def forget(ctx: click.Context, ids: tuple[str, ...], yes: bool, as_json: bool) -
 @click.command(cls=Command)
 @click.argument("memory_id", metavar="ID")
 def history(memory_id: str, as_json: bool) -> None:
-    """Where a memory comes from and what became of it, as a tree of merges.
+    """Where a memory comes from and what became of it: a tree of merges with their reasons.
 
     \b
     Example:
@@ -181,12 +178,9 @@ def history(memory_id: str, as_json: bool) -> None:
     if as_json:
         write_json(lineage)
         return
-    from rich.console import Console
+    from afterrun.serve.cli.ancestry import write_tree
 
-    Console(soft_wrap=True).print(_tree(lineage))
-    for cluster in lineage.consolidations:
-        reason = f": {one_line(cluster.reason)}" if cluster.reason else ""
-        click.echo(f"consolidation {cluster.id} {cluster.state} {shown(cluster.updated_at)}{reason}")
+    write_tree(lineage)
 
 
 def _restrictions(where: dict[str, Any]) -> dict[str, Any]:
@@ -199,28 +193,6 @@ def _write_plans(plans: list[str], *, as_json: bool) -> None:
         write_json(plans)
     else:
         click.echo("\n\n".join(map(printable, plans)))
-
-
-def _tree(lineage: Lineage) -> Tree:
-    from rich.tree import Tree
-
-    root = Tree(_label(lineage.successor)) if lineage.successor else None
-    own = root.add(_label(lineage.memory)) if root else Tree(_label(lineage.memory))
-    _add_originals(own, lineage)
-    return root or own
-
-
-def _add_originals(branch: Tree, lineage: Lineage) -> None:
-    for original in lineage.originals:
-        _add_originals(branch.add(_label(original.memory)), original)
-
-
-def _label(record: MemoryRecord) -> Any:
-    from rich.text import Text
-
-    beginning = one_line(record.content)
-    short = beginning if len(beginning) <= 80 else beginning[:79] + "…"
-    return Text(f"{record.id}  {state_of(record)}  {shown(record.created_at)}  {short}")
 
 
 def _agreed(records: list[MemoryRecord]) -> bool:

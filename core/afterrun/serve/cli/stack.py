@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from afterrun.errors import ConfigurationError, EmbeddingError, ModelMismatchError
+from afterrun.masking import masked_url
 from afterrun.serve.cli.output import say, waiting, write_json, write_table
 from afterrun.serve.cli.program import Command, load_settings
-from afterrun.settings import Settings, masked_url
+from afterrun.settings import Settings
 
 if TYPE_CHECKING:
     from afterrun.embed import Embedder
