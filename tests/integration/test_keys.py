@@ -263,3 +263,11 @@ def test_each_verb_needs_its_scope(memory: Memory, notes: dict[str, UUID]) -> No
     for call in refused:
         with pytest.raises(ForbiddenError, match="scope"):
             call()
+
+
+def test_what_explain_lists_as_withheld_is_of_the_keys_projects_too(memory: Memory) -> None:
+    for project in ("shop", "bank"):
+        memory.remember(f"The vault of the {project} opens at nine.", project=project, source_type="fact")
+    found = memory.recall("vault", projects=["shop"], source_types=["decision"], explain=True)
+    assert {hit.project for hit in found.hits} == set()
+    assert [withheld.hit.project for withheld in found.withheld] == ["shop"]

@@ -3,8 +3,8 @@
 `model_spec` says which model and backend, `load_embedder` loads it, `query_embedder` prefers the local stack's model
 over a load of its own. Nothing here imports torch until a model on torch is loaded, or converted for OpenVINO.
 
-Load a model in the process that uses it. After a forward pass the threads of either backend do not survive a fork, and
-the child hangs without an error: a prefork worker loads lazily, in its child.
+Load a model in the process that uses it: threads do not survive a fork, so a child with its parent's model is slow on
+torch. A prefork worker loads lazily, in its child.
 """
 
 from __future__ import annotations
