@@ -569,7 +569,7 @@ def command(memory: Memory, *words: str, stdin: bytes = b"") -> subprocess.Compl
 @pytest.mark.slow
 def test_memory_stays_flat_both_ways(memory: Memory, fresh: Memory, tmp_path: Path) -> None:
     peaks: list[tuple[int, int]] = []
-    for count in (1_000, 20_000):
+    for count in (1_000, 8_000):
         for each in (memory, fresh):
             with each.database.transaction() as connection:
                 # Most of the time of a large import goes into this index, and none of its memory is ours.
