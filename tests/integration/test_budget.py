@@ -92,12 +92,14 @@ def test_other_projects_and_runs_go_on(database: Database) -> None:
     caps = Budget(calls_per_project_day=1, calls_per_run=1)
     reserve(database, caps)
     reserve(database, caps, replace(WORK, project="other", run="two"))
+    assert today(database).calls == 2
 
 
 def test_the_day_begins_at_midnight_utc(database: Database) -> None:
     caps = Budget(calls_per_day=1)
     reserve(database, caps, now=datetime(2026, 5, 1, 23, 59, tzinfo=UTC), lease=3600)
     reserve(database, caps, now=datetime(2026, 5, 2, 0, 0, tzinfo=UTC))
+    assert today(database, datetime(2026, 5, 2, 0, 1, tzinfo=UTC)).calls == 1
 
 
 def test_what_a_clock_that_ran_ahead_wrote_down_does_not_hold_up_the_days_until_then(database: Database) -> None:
@@ -110,6 +112,7 @@ def test_what_a_clock_that_ran_ahead_wrote_down_does_not_hold_up_the_days_until_
 def test_zero_is_no_cap(database: Database) -> None:
     for _ in range(3):
         reserve(database, Budget(), tokens=10_000_000)
+    assert today(database).calls == 3
 
 
 def test_a_call_is_paid_when_it_fails_and_counts_with_what_its_answer_said(database: Database) -> None:
